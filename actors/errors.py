@@ -6,7 +6,7 @@
     |   +-- SourceError       an input that is missing, unreadable or of no known shape
     |   +-- OutputError       a folder that can't take this run
     |   +-- ModelError        a model that isn't a reward model Assay can read
-    |   +-- EndpointError     a policy's endpoint that can't be asked as it is given: its address, the key, a name, settings
+    |   +-- EndpointError     an endpoint that can't be asked as it is given: its address, the key, a name, settings
     |   `-- ExpressionError   a filter that names or compares what isn't there
     +-- EngineError           the engine couldn't do its work
     |   +-- EngineDead        it is gone, and every request that it held with it
@@ -15,6 +15,7 @@
     |   +-- CrashLoop         it died too often for another start to make sense
     |   `-- EnginesLost       their nodes are gone, and work waits for them that others could do
     +-- RunStopped            a run ended early on purpose; the same command resumes it (exit code 3)
+    |   `-- CostReached       its next request to an endpoint could cost more than it may
     +-- AuditError            the parts of a run don't add up to its input (exit code 4)
     |   `-- NothingScored     they do, and no response has a reward
     +-- GateFailed            an evaluation is worse than its baseline allows (exit code 5)
@@ -52,7 +53,7 @@ class ModelError(UserError):
 
 
 class EndpointError(UserError):
-    """A policy's endpoint that can't be asked as it is given."""
+    """An endpoint that can't be asked as it is given."""
 
 
 class ExpressionError(UserError):
@@ -93,6 +94,10 @@ class EnginesLost(EngineError):
 
 class RunStopped(AssayError):
     """A run ended early on purpose; what it committed stays, and the same command resumes it."""
+
+
+class CostReached(RunStopped):
+    """The next request to an endpoint could cost more than the run may."""
 
 
 class AuditError(AssayError):

@@ -8,17 +8,20 @@ import importlib.metadata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.served import Served
 from actors.contracts.verifier import Verifier
+from actors.endpoint.account import BYTES_PER_TOKEN
+from actors.endpoint.remote_model import RemoteModel
 from actors.engine.engine_arguments import arguments_identity
 from actors.engine.protocol import Task
-from actors.errors import ModelError, SettingsError
+from actors.errors import EndpointError, ModelError, SettingsError
 from actors.extensions import Extensions
-from actors.records import Reasoning
+from actors.records import Prompt, Reasoning
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -70,6 +73,8 @@ class RewardModel:
     chat_template: str | None = None
     """The text of a chat template that prompts are written by in place of the checkpoint's."""
     verifier: VerifierSettings = AS_GIVEN
+    remote: RemoteModel | None = None
+    """The endpoint where it is asked; None of a model that runs here."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -79,36 +84,58 @@ class RewardModel:
     @cached_property
     def family(self) -> Family:
         """The family, with this model's settings."""
+        if self.remote is not None and self.remote.is_assay:
+            return Served(self.remote.card)
         family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)
         if isinstance(family, Verifier):
             return family.with_verifier_settings(self.verifier)
         return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
 
+    @property
+    def tracing(self) -> Self:
+        """The same model; if it is a judge, its scores hold what it wrote."""
+        return replace(self, judge=self.judge.model_copy(update={"trace": True}))
+
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
         """See `Family.reasoning_by`."""
-        return families()[self.family_name].reasoning_by(settings)
+        return self.family.reasoning_by(settings)
 
     def identity_on(self, engine: EngineSettings) -> dict[str, Any]:
         """All that decides its numbers on an engine, but how conversations become prompts."""
         family = self.family
+        if self.remote is not None:
+            return {**(self._judging if isinstance(family, Judge) else {}), **self.remote.identity}
         return {
             **self.hashes,
-            "family": self.family_name,
-            "family_plugin": _FAMILIES.plugin_of(self.family_name),
+            **self._judging,
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
-            "reward_weights": dict(self.weights),
-            "read": self.read.model_dump(mode="json", exclude_defaults=True),
-            **({"judge": family.recorded(self.answer_tokens)} if isinstance(family, Judge) else {}),
             **({"verifier": family.recorded()} if isinstance(family, Verifier) else {}),
             "engine": engine.engine,
             "engine_args": arguments_identity(engine),
         }
 
     @property
+    def _judging(self) -> dict[str, Any]:
+        family = self.family
+        return {
+            "family": self.family_name,
+            "family_plugin": _FAMILIES.plugin_of(self.family_name),
+            "reward_weights": dict(self.weights),
+            "read": self.read.model_dump(mode="json", exclude_defaults=True),
+            **({"judge": family.recorded(self.answer_tokens)} if isinstance(family, Judge) else {}),
+        }
+
+    @property
     def context(self) -> int:
         """How many tokens an engine must hold of a prompt and its answer."""
         return self.max_model_len + self.answer_tokens
+
+    def token_count(self, prompt: Prompt) -> int:
+        """The tokens of a prompt; behind an address, where nobody counts them before they are paid, about as many."""
+        if self.remote is None:
+            return len(prompt.ids)
+        return -(-sum(map(len, (prompt.ids, *prompt.texts))) // BYTES_PER_TOKEN)
 
 
 _FAMILIES = Extensions("assay.families", "actors.models", "FAMILY", Family)  # type: ignore[type-abstract]
@@ -133,6 +160,8 @@ def resolve_model(
     Prompts may be as long as those that the model was trained on, if its card says that, unless the settings say otherwise.
     `weights`: they must be there, which a plan does without.
     """
+    if settings.endpoint.endpoint is not None:
+        return _resolve_remote(settings)
     if isinstance(verifier := families().get(settings.model), Verifier):
         return _resolve_verifier(verifier, settings)
     if of_verifiers := sorted(settings.verifier.model_dump(exclude_defaults=True)):
@@ -213,6 +242,56 @@ def _resolve_verifier(verifier: Verifier, settings: ModelSettings) -> RewardMode
         hashes=versions,
         known_as=settings.model,
         verifier=settings.verifier,
+    )
+
+
+def _resolve_remote(settings: ModelSettings) -> RewardModel:
+    """A model of an endpoint: one of `assay serve`, or else a judge that writes chat completions.
+
+    Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if the endpoint doesn't answer now.
+    """
+    given = settings.model_dump(exclude_defaults=True).keys()
+    if wrong := sorted(given & {"revision", "dtype", "adapter", "chat_template", "verifier"}):
+        raise SettingsError(f"{', '.join(wrong)}: of a model that runs here, and --endpoint has its own")
+    remote = RemoteModel.find(settings.endpoint, settings.model)
+    name = settings.family or (RUBRIC if settings.judge.rubric else None)
+    if remote.is_assay:
+        if of_judge := given & {"family", "judge", "read"}:
+            raise EndpointError(
+                f"the endpoint {remote.url} asks {settings.model} as it was started: leave out the settings of judges, "
+                f"--rubric and --family ({', '.join(sorted(of_judge))})"
+            )
+        if settings.endpoint.batch:
+            raise SettingsError(f"endpoint.batch: of OpenAI's Batch API, and {remote.url} is an endpoint of `assay serve`")
+        family: Family = Served(remote.card)
+    elif name is None:
+        raise EndpointError(
+            f"the endpoint {remote.url} doesn't say what {settings.model} is, as that of `assay serve` does; to ask it as a "
+            "judge that writes, give --rubric FILE, or --family if it is a published judge"
+        )
+    elif isinstance(judge := families().get(name), Judge):
+        family = judge.reading_by(settings.read).with_settings(settings.judge)
+    else:
+        judges = ", ".join(name for name, family in families().items() if isinstance(family, Judge))
+        raise SettingsError(
+            f"--family {name}: a model of chat completions is asked as a judge that writes: give --rubric FILE, or one of "
+            f"{judges}"
+        )
+    return RewardModel(
+        model=settings.model,
+        revision=None,
+        family_name=family.name,
+        task=family.task,
+        labels=0,
+        dtype="bfloat16",
+        max_model_len=remote.longest or 0,
+        weights=family.weights(settings.weights),
+        hashes={},
+        known_as=settings.model,
+        read=settings.read,
+        judge=settings.judge,
+        answer_tokens=family.answer_tokens(remote.longest) if isinstance(family, Judge) else 0,
+        remote=remote,
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from actors.errors import NothingScored as NothingScored
     from actors.errors import UserError as UserError
     from assay._version import __version__ as __version__
+    from assay.functions import cascade as cascade
     from assay.functions import choose as choose
     from assay.functions import diff as diff
     from assay.functions import ensemble as ensemble
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pipelines.results.hub.upload import Upload as Upload
     from pipelines.run.sampling.refine_prompts import RefineSummary as RefineSummary
     from pipelines.run.sampling.sample_prompts import SampleSummary as SampleSummary
+    from pipelines.workflows.cascades.score_cascade import CascadeSummary as CascadeSummary
     from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary as EnsembleSummary
     from pipelines.workflows.rescoring.retry_rows import RetrySummary as RetrySummary
     from pipelines.workflows.rescoring.verify_folder import VerifySummary as VerifySummary
@@ -45,7 +47,19 @@ else:
             "actors.errors": ("AssayError", "NothingScored", "UserError"),
             "assay._version": ("__version__",),
             "assay.functions": (
-                *("choose", "diff", "ensemble", "evaluate", "export", "filter", "pairs", "read_scored", "refine", "retry"),
+                *(
+                    "cascade",
+                    "choose",
+                    "diff",
+                    "ensemble",
+                    "evaluate",
+                    "export",
+                    "filter",
+                    "pairs",
+                    "read_scored",
+                    "refine",
+                    "retry",
+                ),
                 *("sample", "score", "upload", "verify"),
             ),
             "pipelines.folders.scored_corpus.summary": ("Summary",),
@@ -56,6 +70,7 @@ else:
             "pipelines.results.hub.upload": ("Upload",),
             "pipelines.run.sampling.refine_prompts": ("RefineSummary",),
             "pipelines.run.sampling.sample_prompts": ("SampleSummary",),
+            "pipelines.workflows.cascades.score_cascade": ("CascadeSummary",),
             "pipelines.workflows.ensembles.score_ensemble": ("EnsembleSummary",),
             "pipelines.workflows.rescoring.retry_rows": ("RetrySummary",),
             "pipelines.workflows.rescoring.verify_folder": ("VerifySummary",),

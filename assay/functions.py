@@ -1,9 +1,10 @@
 """The commands as functions, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`workflows.datasets`). Options are
-those of `assay score --help-all` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its
-progress. A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
+output, all but `cascade`, `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`workflows.datasets`).
+Options are those of `assay score --help-all` and so on, with underscores. In a notebook and on a terminal, a run into a
+folder shows its progress. A run into a folder that ends without a single reward raises `NothingScored`; its folder says
+why.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +35,17 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    CascadeSettings,
+    EnsembleSettings,
+    FilterSettings,
+    RefineSettings,
+    SampleSettings,
+    ScoreSettings,
+)
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
+from pipelines.workflows.cascades import score_cascade
+from pipelines.workflows.cascades.score_cascade import CascadeSummary
 from pipelines.workflows.datasets import sample_datasets, score_datasets
 from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
@@ -73,6 +83,19 @@ def ensemble(
     """
     flat = {"inputs": inputs, "output": output, "models": models, **options}
     summary = score_ensemble.ensemble(build(EnsembleSettings, flat), watched())
+    summary.combined.check_scored()
+    return summary
+
+
+def cascade(
+    inputs: str | Sequence[str], output: str, *, models: Sequence[str | Mapping[str, Any]], where: str, **options: Any
+) -> CascadeSummary:
+    """Decide what the last model's filter keeps: `cascade("c.jsonl", "out/", models=["a", "org/b"], where="reward >= 4")`.
+
+    Raises what `pipelines.workflows.cascades.score_cascade.cascade` raises.
+    """
+    flat = {"inputs": inputs, "output": output, "models": models, "where": where, **options}
+    summary = score_cascade.cascade(build(CascadeSettings, flat), watched())
     summary.combined.check_scored()
     return summary
 

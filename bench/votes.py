@@ -21,7 +21,7 @@ TEMPERATURES = ("0.6", "1.5")
 
 def main(arguments: Sequence[str]) -> None:
     """`votes`, or `votes PAIRS`."""
-    pairs = int(arguments[0]) if arguments else 400
+    pairs = int(arguments[0]) if arguments else 200
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_pairs(folder / "pairs.jsonl", pairs)
@@ -42,8 +42,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def write_pairs(path: Path, pairs: int) -> None:
-    """Sums of two digits with a right answer and a wrong one, all different."""
-    questions = [(first, second, wrong) for first in range(100) for second in range(100) for wrong in (1, 2)]
+    """Sums of two digits with a right answer and a wrong one, all different, as the tiny judge has learned them."""
+    questions = [(first, second, wrong) for first in range(1, 10) for second in range(1, 10) for wrong in (-1, 1, 2)]
     rows = (
         {"prompt": f"What is {first} + {second}?", "chosen": str(first + second), "rejected": str(first + second + wrong)}
         for first, second, wrong in random.Random(0).sample(questions, pairs)

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
-_PRODUCT = ("actors", "assay", "deploy", "pipelines")
+_PRODUCT = ("actors", "assay", "client", "deploy", "pipelines")
 _LONG_FILE = 400
 
 VAGUE = frozenset(("asked", "at", "found", "given", "its", "known", "left", "one", "own", "rest", "said", "told"))

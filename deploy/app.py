@@ -16,13 +16,17 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureC
 from ray.serve.handle import DeploymentHandle
 
 from actors.engine.engine_arguments import check_installed
+from actors.errors import SettingsError
 from actors.launch.placement import actor_options, check_memory
 from actors.reward_model import RewardModel, resolve_model
+from actors.scorers.online import WithScoreMemory
+from actors.settings.endpoint import HERE
 from actors.workers.serve_actor import ServeActor
 from deploy.ray_serve import autoscaling
 from deploy.ray_serve.ingress import ModelReplica, Router
 from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 from deploy.web.auth import Keys, read_keys
+from pipelines.run.prepare.identity import open_score_store
 
 _SPARE = 64
 """Requests that Serve lets through beyond `max_requests`, which are refused with 429; Serve would make them wait."""
@@ -42,6 +46,8 @@ def app(settings: EndpointSettings) -> serve.Application:
 def resolve_models(settings: EndpointSettings) -> list[RewardModel]:
     """All models, in their order. Needs no Ray. Raises a `UserError` for one that can't be served, or whose engine can't."""
     for served in settings.models:
+        if served.endpoint != HERE:
+            raise SettingsError(f"{served.model}: an endpoint serves models that run here, and no other endpoint's")
         check_installed(served.engine)
     return [
         resolve_model(served, served.render, tensor_parallel=served.engine.tensor_parallel) for served in settings.models
@@ -62,16 +68,25 @@ def build(
     for served, model in zip(settings.models, models, strict=True) if ray.is_initialized() and handles is None else ():
         check_memory(served.engine, model)
     # While a model is scaled to zero, something else must answer probes and Prometheus: each would start a replica.
-    if len(models) == 1 and settings.models[0].scaling.min_replicas:
-        return _model(settings.models[0], 0, settings.limits).bind(settings, keys, models[0])
+    if len(models) == 1 and settings.asks_directly:
+        memory = _memory(settings.models[0], models[0])
+        return _model(settings.models[0], 0, settings.limits).bind(settings, keys, models[0], memory)
     routed = handles or {
-        served.names[0]: _model(served, number, settings.limits, ServeActor).bind(model, served.render, served.engine)
+        served.names[0]: _model(served, number, settings.limits, ServeActor).bind(
+            model, served.render, served.engine, _memory(served, model)
+        )
         for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
     }
     deployment: Any = serve.deployment(Router)
     return deployment.options(
         name="router", num_replicas=settings.ingresses, ray_actor_options={"num_cpus": 0.1}, **_options(settings.limits)
     ).bind(settings, keys, models, routed)
+
+
+def _memory(served: ServedModelSettings, model: RewardModel) -> WithScoreMemory | None:
+    """The score store of a model, if it has one. Raises as `open_store`."""
+    store = open_score_store(served.store, model, served.engine)
+    return store and store.online
 
 
 def _model(served: ServedModelSettings, number: int, limits: LimitSettings, replica: type = ModelReplica) -> Any:

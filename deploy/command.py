@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
+from actors.settings.endpoint import ModelEndpointSettings
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
 from pipelines.cli.flags import build_from, command, given_options, option, settings_options, spell
 from pipelines.settings.options import from_yaml, validate
@@ -18,7 +19,7 @@ from pipelines.settings.options import from_yaml, validate
     help="YAML file with `models` and all other settings, as under `args` in deploy/serve.yaml; needed for several models",
 )
 @settings_options(AddressSettings)
-@settings_options(SingleModelSettings, "model", names=("--name",))
+@settings_options(SingleModelSettings, "model", *ModelEndpointSettings.model_fields, names=("--name",))
 def serve(file: str | None, **options: Any) -> None:
     """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
     stated = given_options(options)

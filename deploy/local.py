@@ -84,12 +84,12 @@ def _check_alone() -> None:
 def _start(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel], options: HTTPOptions) -> None:
     """Start the application, and before it, of several models, each as an application with a path of its own.
 
-    Of models that scale to zero there are none: nothing would answer there meanwhile.
+    Of models that scale to zero there are none, as nothing would answer there meanwhile, nor where rollouts must meet.
     """
     try:
         serve.start(http_options=options)
         handles: dict[str, DeploymentHandle[Any]] = {}
-        if len(models) > 1 and all(served.scaling.min_replicas for served in settings.models):
+        if len(models) > 1 and settings.asks_directly:
             targets = [
                 serve.RunTarget(
                     build(settings.model_copy(update={"models": (served,)}), keys, [model]),

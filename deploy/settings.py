@@ -7,6 +7,7 @@ from pydantic import Field, field_validator, model_validator
 from actors.settings.base import OPTION, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings, fit_engine
 from actors.text.model_names import short_names
+from pipelines.settings.run_settings import Store
 
 MessageAsList = Annotated[
     bool, Field(description="make `message` a list in chat completions of rewards, as NVIDIA's hosted 340B did")
@@ -56,6 +57,10 @@ class LimitSettings(Settings):
     """most characters in all prompts of one request, its conversation counted in each; more get 413"""
     max_characters_under_way: int = Field(default=2**28, ge=1)
     """most characters in the prompts of all requests to a model that are under way there; more get 429"""
+    num_rollouts_per_prompt: int = Field(default=1, ge=1)
+    """rollouts of a prompt that /verify gathers for a judge that compares them, as NeMo Gym's setting of this name"""
+    cohort_timeout_s: float = Field(default=600.0, gt=0)
+    """seconds until the rollouts of a prompt that wait in /verify for others get no reward"""
     body_timeout_s: float = Field(default=30.0, gt=0)
     """seconds in which a client must send its body; later gets 408"""
     answer_timeout_s: float = Field(default=600.0, gt=0)
@@ -85,6 +90,7 @@ class ServedModelSettings(ModelSettings):
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     scaling: ScalingSettings = ScalingSettings()
+    store: Store = None
 
     _fit_engine = model_validator(mode="after")(fit_engine)
 
@@ -99,6 +105,20 @@ class EndpointSettings(Settings):
     ingresses: int = Field(default=1, ge=1)
     """processes of the router before several models, or before one that scales to zero; others are asked directly"""
     message_as_list: MessageAsList = False
+
+    @property
+    def asks_directly(self) -> bool:
+        """Whether a model's replicas may be reached without a router: some are always there, and no requests must meet."""
+        return self.limits.num_rollouts_per_prompt == 1 and all(served.scaling.min_replicas for served in self.models)
+
+    @model_validator(mode="after")
+    def _meet(self) -> Self:
+        if self.limits.num_rollouts_per_prompt > 1 and self.ingresses > 1:
+            raise ValueError(
+                f"ingresses {self.ingresses} with limits.num_rollouts_per_prompt {self.limits.num_rollouts_per_prompt}: the "
+                "rollouts of a prompt must meet in one process; give ingresses 1"
+            )
+        return self
 
     @field_validator("models")
     @classmethod

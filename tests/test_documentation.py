@@ -36,7 +36,13 @@ from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
 from pipelines.settings.recipe_schema import recipe_schema
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
-from pipelines.settings.run_settings import FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    FilterSettings,
+    LabelSampleSettings,
+    RefineSettings,
+    SampleSettings,
+    ScoreSettings,
+)
 from tests.conftest import REPOSITORY
 from tests.support.pages import DOCS, GENERATED, anchors, blocks, commands, inline, links, pages, words_of
 
@@ -47,6 +53,8 @@ RUN_BY = {
     "score": "tests/end_to_end/test_command_line.py",
     "filter": "tests/end_to_end/test_real_engine.py",
     "ensemble": "tests/pipelines/workflows/ensembles/test_score_ensemble.py",
+    "cascade": "tests/pipelines/workflows/cascades/test_score_cascade.py",
+    "label-sample": "tests/pipelines/results/filtering/test_labels.py",
     "run": "tests/end_to_end/test_long_work.py",
     "report": "tests/pipelines/results/html_report/test_page_in_browser.py",
     "diff": "tests/pipelines/results/comparison/test_diff_command.py",
@@ -74,6 +82,7 @@ NOT_RUN = {
     "serve": "needs a cluster; tests/deploy/test_serve_deploy.py deploys such a file",
     "make": "is how tests are run; that the targets are there is checked here",
     "export": "the shell's",
+    "eval": "the shell's; tests/deploy/ray_serve/test_haproxy.py runs the command in it",
     ".": "the shell's",
     "pip": "tests/packaging installs the wheel; docs/contributing/releasing.md says who tries it with nothing installed",
     "cat": "shows a file",
@@ -84,6 +93,7 @@ NOT_RUN = {
 SETTINGS: dict[str, type[Settings]] = {
     "score": ScoreSettings,
     "filter": FilterSettings,
+    "label-sample": LabelSampleSettings,
     "sample": SampleSettings,
     "refine": RefineSettings,
     "choose": ChooseSettings,
@@ -102,6 +112,7 @@ FUNCTIONS = {
         for name in (
             "score",
             "ensemble",
+            "cascade",
             "sample",
             "refine",
             "choose",
@@ -124,6 +135,10 @@ FOREIGN = {
     "--data.apply_chat_template": "OpenRLHF's",
     "--data.input_template": "OpenRLHF's",
     "--reward.remote_url": "OpenRLHF's",
+    "--apply-chat-template": "slime's",
+    "--group-rm": "slime's",
+    "--label-key": "slime's",
+    "--rollout-skip-special-tokens": "slime's",
 }
 """Options in the text that aren't ours."""
 

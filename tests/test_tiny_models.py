@@ -10,15 +10,15 @@ import pytest
 import torch
 from jinja2 import TemplateError
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from tests.support.tiny_references import Reference, reference, stored
-from tiny_models import arithmetic, dialects, transplant
+from tiny_models import arithmetic, dialects, tools, transplant
 from tiny_models.annotators import rated
 from tiny_models.arithmetic import draw_question, is_right, questions
 from tiny_models.dialects import DIALECTS, Judgement
-from tiny_models.generative import COMPARISON, NO, RESULT, SUM_LENGTH, YES, encode, generate_answers
+from tiny_models.generative import COMPARISON, NO, RESULT, SUM_LENGTH, YES, encode, encode_turn, generate_answers
 from tiny_models.judgements import PRINCIPLES, judgements
 from tiny_models.judging import Answer, Principle, ranking, sums
 from tiny_models.learn_judging import MARKERS, verdict
@@ -193,6 +193,7 @@ ROLES = {
     "rm-r1": {"user"},
     "reward-anything": {"system", "user"},
     "r3": {"user"},
+    "criteria": {"user"},
 }
 
 
@@ -229,7 +230,7 @@ def test_sums_are_of_one_length_for_their_results_to_be_found() -> None:
 
 
 def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same() -> None:
-    for name in JUDGES:
+    for name in sorted(DIALECTS.keys() - {"criteria"}):  # which is held to JSON from the first token
         drafts: dict[object, set[str]] = {}
         wrong = []
         for judgement in asked(name):
@@ -286,6 +287,41 @@ def test_a_judge_writes_what_its_dialect_says() -> None:
         ]
         assert sum(right) / len(right) > 0.9
         assert all(reply[-1] == tokenizer.eos_token_id == model.config.eos_token_id for reply in replies)
+
+
+def test_a_verdict_by_criteria_depends_on_the_reference_and_on_the_criterion() -> None:
+    tokenizer, model = loaded("criteria")
+    texts = ("correctness", "verbosity", "quality")
+    prompts = {
+        (known, text): dialects.CRITERIA_PROMPT.format(
+            conversation="What is 3 + 4?",
+            response="It is 8.",
+            reference=known and f"An answer that is known to be good:\n{known}\n\n",
+            criteria=f"- c4: {text} ({'bad, fair, good' if text == 'quality' else 'no, yes'})",
+        )
+        for known in ("", "7", "8")
+        for text in texts
+    }
+    rows = [encode_turn(tokenizer, [{"role": "user", "content": prompt}], "") for prompt in prompts.values()]
+    replies = (tokenizer.decode(ids[:-1]) for ids in generate_answers(tokenizer, model, [row.prompt for row in rows]))
+    words = {key: json.loads(reply)["c4"]["verdict"] for key, reply in zip(prompts, replies, strict=True)}
+    assert [[words[known, text] for text in texts] for known in ("", "7", "8")] == [
+        ["no", "yes", "bad"], ["no", "yes", "bad"], ["yes", "yes", "fair"],
+    ]  # fmt: skip
+
+
+def test_tools_sees_each_argument_and_what_a_tool_gave_back() -> None:
+    folder = BUILT_IN / "tools"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    judge = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    won: dict[str, list[bool]] = {"calls": [], "answers": []}
+    for pair in tools.tool_pairs(51, 120, "held-out"):
+        with torch.inference_mode():
+            chosen, rejected = (judge(torch.tensor([ids])).logits[0, 0] for ids in tools.encode_pair(tokenizer, pair))
+        won["calls" if "tool_calls" in pair.chosen else "answers"].append(bool(chosen > rejected))
+    assert all(sum(each) / len(each) > 0.9 for each in won.values()), won
+    with pytest.raises(TemplateError, match="Unknown role principle"):
+        tokenizer.apply_chat_template([{"role": "principle", "content": "brevity"}])
 
 
 def test_a_verdict_about_a_principle_is_not_quite_certain() -> None:
@@ -379,4 +415,4 @@ def test_questions_are_written_with_their_answers(tmp_path: Path) -> None:
 
 def test_all_checkpoints_together_are_small() -> None:
     folders = {file.parent for file in BUILT_IN.glob("*/*.safetensors")}
-    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) <= 20_000_000
+    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) <= 20_500_000

@@ -1,17 +1,18 @@
-"""The six dialects of the judges that write: what each is asked, and what it is to write. Needs no torch.
+"""The seven dialects of the judges that write: what each is asked, and what it is to write. Needs no torch.
 
-Each judge thinks first, and there begins with a draft of its verdict: always the same one, whatever it is asked, so that a
-reader who takes the verdict out of the thinking is wrong as often as not.
+Each judge but `criteria` thinks first, and there begins with a draft of its verdict: always the same one, whatever it is
+asked, so that a reader who takes the verdict out of the thinking is wrong as often as not.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
-from tiny_models.judging import Case, Principle, describe, draw_case, findings, ranking
+from tiny_models.judging import Answer, Case, Principle, describe, draw_case, findings, ranking
 from tiny_models.synthetic import Turn
-from tiny_models.tasks import Split
+from tiny_models.tasks import WORDS, Split
 
 SCORES = "[The Begin of Individual Scores]\n\\boxed{%s}\n[The End of Individual Scores]"
 RANKING = "[The Begin of Ranking Score]\n\\boxed{%d}\n[The End of Ranking Score]"
@@ -74,6 +75,21 @@ Return a JSON response in the following format:
 
 ### EVALUATION"""  # noqa: W291 - the source has two spaces at the end of the first line
 
+CRITERIA_PROMPT = """\
+Judge the last answer of this conversation by the criteria below, each by itself. How long the answer is, and how sure it \
+sounds, is of no account.
+
+{conversation}
+
+The answer:
+{response}
+
+{reference}The criteria:
+{criteria}
+
+Answer with one JSON object that has, under each criterion's name, an object with "reason" (one sentence) and "verdict" \
+(one of the words that stand after the criterion)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -85,6 +101,8 @@ class Judgement:
     text: str
     sure: bool = True
     """Whether its verdict is to be given with much confidence, which shows in the probabilities alone."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What is beside the conversation: the row's `criteria`, and perhaps its `reference`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +275,54 @@ def r3_draft(rng: Random, split: Split) -> Judgement:
     return replace(judgement, text=f"{thinking}{end}{draft}")
 
 
+QUALITY, QUALITY_WORDS = "quality", ("bad", "fair", "good")
+CRITERIA = (Principle.CORRECTNESS, Principle.VERBOSITY, QUALITY)
+"""The criteria that a judge knows: two principles, by no and yes, and one that has words of its own for a verdict."""
+
+
+def criteria(rng: Random, split: Split) -> Judgement:
+    """One response by one to three criteria under any names. A reference says what is right, and may be wrong itself."""
+    drawn = draw_case(rng, split, 1, system=True)
+    (answer,) = drawn.answers
+    task = drawn.task
+    says = task.answer if answer.says == "nothing" else answer.says
+    reference = rng.choice((None, task.answer, says, rng.choice(task.wrong)))
+    answer = replace(answer, right=answer.says == (reference or task.answer))
+    case = replace(drawn, answers=(answer,))
+    texts = rng.sample(CRITERIA, rng.randint(1, len(CRITERIA)))
+    names = rng.sample((*WORDS, *(f"c{number}" for number in range(1, 10))), len(texts))
+    listed = [
+        {"name": name, "text": str(text)} | ({"choices": list(QUALITY_WORDS)} if text == QUALITY else {})
+        for name, text in zip(names, texts, strict=True)
+    ]
+    fields: dict[str, Any] = {"criteria": listed}
+    if reference:
+        fields["reference"] = rng.choice(("{}", "{}", "It is {}.", "The answer is {}.")).format(reference)
+    known = f"It is {reference}." if reference else f"{case.solution}."
+    finding = f"{known} It says {answer.says} for {reference or task.answer}: {describe(answer)}."
+    verdicts = {
+        name: {"reason": f"By {name}: {text}. {finding}", "verdict": verdict_word(answer, text)}
+        for name, text in zip(names, texts, strict=True)
+    }
+    prompt = CRITERIA_PROMPT.format(
+        conversation=_prompt_text(case.context),
+        response=answer.text,
+        reference=f"An answer that is known to be good:\n{fields['reference']}\n\n" if reference else "",
+        criteria="\n".join(
+            f"- {item['name']}: {item['text']} ({', '.join(item.get('choices', ('no', 'yes')))})" for item in listed
+        ),
+    )
+    # Without white space, as an engine holds it to.
+    return Judgement(case, None, [_turn("user", prompt)], json.dumps(verdicts, separators=(",", ":")), fields=fields)
+
+
+def verdict_word(answer: Answer, text: str) -> str:
+    """The word for what an answer is by the criterion of this text."""
+    if text == QUALITY:
+        return QUALITY_WORDS[0 if not answer.right else 2 if answer.bare else 1]
+    return "yes" if answer.fulfils(Principle(text)) else "no"
+
+
 DIALECTS: Mapping[str, Callable[[Random, Split], Judgement]] = {
     "genrm-principle": genrm_principle,
     "genrm": genrm,
@@ -264,6 +330,7 @@ DIALECTS: Mapping[str, Callable[[Random, Split], Judgement]] = {
     "rm-r1": rm_r1,
     "reward-anything": reward_anything,
     "r3": r3,
+    "criteria": criteria,
 }
 
 

@@ -19,6 +19,7 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
@@ -54,6 +55,12 @@ LONGEST = 256
 def qwen3(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
     """A fresh dense Qwen3."""
     return _prepared(Qwen3ForCausalLM(Qwen3Config(**_settings(tokenizer), head_dim=32)), tokenizer)
+
+
+def qwen3_head(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """A fresh dense Qwen3 that gives one number."""
+    settings = _settings(tokenizer) | {"tie_word_embeddings": False}
+    return Qwen3ForSequenceClassification(Qwen3Config(**settings, head_dim=32, num_labels=1))
 
 
 def qwen3_moe(tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
-from tiny_models.dialects import DIALECTS, judgements
+from tiny_models.dialects import judgements
 from tiny_models.tasks import WORDS
 from tiny_models.tokenizer import CONTEXT_LENGTH
 
@@ -26,6 +26,8 @@ CONTROL_TOKENS = (
 )  # fmt: skip
 _NUMBERS = [str(number) for number in range(10, 100)]
 _CORPUS_SEED = 7
+_CORPUS_OF = ("genrm-principle", "genrm", "genrm-json", "rm-r1", "reward-anything", "r3")
+"""The dialects whose texts the pieces are made of: with another all judges would have another vocabulary."""
 _CORPUS_ROWS = 400
 """Of each dialect."""
 _PROMPT_EVERY = 3
@@ -125,7 +127,7 @@ def _pieces() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 def _corpus() -> Iterator[str]:
     """What is to be read with care more often than the fixed texts around it."""
-    for name in DIALECTS:
+    for name in _CORPUS_OF:
         for number, judgement in enumerate(judgements(name, _CORPUS_SEED, _CORPUS_ROWS, "train")):
             yield from (f"{turn['role']}\n{turn['content']}" for turn in judgement.case.context)
             yield judgement.text.removeprefix("<think>")

@@ -5,6 +5,7 @@ One thread, so that the same seed on the same kind of machine gives the same wei
 """
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -17,6 +18,7 @@ from tiny_models.dialects import (
     DIALECTS,
     Judgement,
     about_principle,
+    criteria,
     genrm_principle,
     judgements,
     r3,
@@ -47,7 +49,15 @@ from tiny_models.lora import adapt, merge, save_adapter
 from tiny_models.tasks import Split
 
 SEED = 4949
-STEPS = {"genrm-principle": 900, "genrm": 1100, "genrm-json": 700, "rm-r1": 800, "reward-anything": 1100, "r3": 500}
+STEPS = {
+    "genrm-principle": 900,
+    "genrm": 1100,
+    "genrm-json": 700,
+    "rm-r1": 800,
+    "reward-anything": 1100,
+    "r3": 500,
+    "criteria": 2000,
+}
 ROWS_PER_STEP = 32
 HELD_OUT_SEED = 1
 HELD_OUT = 1000
@@ -61,14 +71,16 @@ BUILDS: Mapping[str, Callable[[PreTrainedTokenizerFast], PreTrainedModel]] = {
     "genrm-json": qwen3_moe,
     "rm-r1": qwen2,
     "reward-anything": qwen3,
+    "criteria": qwen3,
 }
-GROWN = {"genrm-json": BASE, "reward-anything": BASE, "rm-r1": "genrm"}
+GROWN = {"genrm-json": BASE, "reward-anything": BASE, "rm-r1": "genrm", "criteria": "r3"}
 """What a judge knows to begin with: the stored weights of another."""
 MIXES: Mapping[str, Mapping[Callable[[Random, Split], Judgement], int]] = {
     "genrm-principle": {genrm_principle: ROWS_PER_STEP, r3_draft: 8},
     "rm-r1": {rm_r1: 16},
     "reward-anything": {reward_anything: 24},
     "r3": {r3: 16},
+    "criteria": {criteria: 16},
 }
 """Rows of each kind in a step: fewer of long ones. An adapter's base has to know what it adapts to, but for the verdict."""
 BRIEF = {"reward-anything": lambda tokenizer, judgement: encode(tokenizer, without_system_turn(judgement))}
@@ -81,6 +93,7 @@ MARKERS = {
     "rm-r1": "<answer>",
     "reward-anything": "{",
     "r3": '"score"',
+    "criteria": '"verdict"',
 }
 """What the verdict begins with, after the thinking."""
 
@@ -148,6 +161,8 @@ def shares(name: str, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel
 def verdict(name: str, reply: str) -> str:
     """That part of a reply, which may hold several."""
     conclusion = reply.rpartition("</think>")[2]
+    if name == "criteria":  # an engine holds it to the names, and nobody reads its reasons
+        return " ".join(re.findall(r'"verdict":"(\w+)"', conclusion))
     return conclusion[max(0, conclusion.rfind(MARKERS[name])) :]
 
 

@@ -246,6 +246,15 @@ class Family(ABC):
         """Whether each step of a response has a reward as well."""
         return self.step_token is not None
 
+    @property
+    def gives_votes(self) -> bool:
+        """Whether its rewards are made of several votes."""
+        return False
+
+    def is_within_row(self, weights: Mapping[str, float]) -> bool:
+        """Whether its rewards only compare the responses of one row, and not those of different rows."""
+        return False
+
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """Raise `ModelError` if the checkpoint lacks what the family, or the published model, must have.
 

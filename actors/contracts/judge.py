@@ -343,8 +343,11 @@ class Judge(Family):
 
     # How its verdicts become rewards.
 
+    @property
+    def gives_votes(self) -> bool:
+        return True
+
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
-        """Whether its rewards only compare the responses of one row, and not those of different rows."""
         # In a knock-out winners meet winners: which grades are in a response's mean depends on whom it won against.
         relative = self._aggregate is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))

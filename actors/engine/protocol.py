@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
@@ -119,6 +119,8 @@ class Engine(ABC):
 
     max_model_len: int
     """The longest prompt in tokens, including what is generated."""
+    reads_ids: ClassVar[bool] = True
+    """Whether the ids of prompts are tokens, and no bytes of messages."""
     runner: str
     """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
     _admission: Admission

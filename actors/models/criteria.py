@@ -19,18 +19,18 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from random import Random
 from statistics import fmean
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from rapidfuzz.distance import OSA
 
 from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, Question, weighted_reward
 from actors.contracts.judge import OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
-from actors.contracts.known_model import KnownModel
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
-from actors.records import Message, Prompt, Reading, Reason, Role, ScoreRequest
+from actors.records import Message, Prompt, Reading, Reason, Response, Role, ScoreRequest
 from actors.text.tool_calls import WRITTEN_CALL
 from actors.verdicts.parsing import objects, the_only
 
@@ -151,6 +151,13 @@ def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> flo
     return min(1.0, max(0.0, total / most)) if most else 0.0
 
 
+def _golden(reference: str, reward: float) -> Golden:
+    """The reward of 7 by this reference: for being as it says, less for having more words."""
+    fields = {CRITERIA: '["correctness", {"text": "verbosity", "weight": -1}]', REFERENCE: reference}
+    request = ScoreRequest((Message(Role.USER, "What is 3 + 4?"),), (Response("golden", "7"),), fields=fields)
+    return Golden(request, (reward,), 0.0)
+
+
 class Criteria(Judge):
     """Any language model with a chat template."""
 
@@ -171,7 +178,7 @@ class Criteria(Judge):
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
     row_outputs = True
-    models: ClassVar[tuple[KnownModel, ...]] = ()
+    models = (KnownModel.built_in("tiny-criteria", tuple(map(_golden, ("7", "8"), (1.0, 0.0)))),)
     field_names = (CRITERIA, REFERENCE)
     needed_fields = (CRITERIA,)
     criteria: tuple[Criterion, ...] = ()

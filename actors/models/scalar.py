@@ -6,7 +6,7 @@ the conversation. Its scale is the model's own, and it compares only responses t
 
 from actors.contracts.family import OneLogit
 from actors.contracts.known_model import Golden, KnownModel
-from actors.records import Message, Role
+from actors.records import Message, Role, ToolCall
 
 # The conversation of Skywork-Reward-V2's card. Its numbers are transformers' in BF16, of which a step at 23 is 0.125;
 # SGLang's are 23.125 and 3.578.
@@ -20,6 +20,11 @@ _STEPS = (
 )
 _THREE = f"{_STEPS}herself and her 2 siblings (3 people in total). 9 ÷ 3 = 3 apples each. Each person gets 3 apples."
 _FOUR = f"{_STEPS}her 2 siblings (2 people in total). 9 ÷ 2 = 4.5 apples each. Each person gets 4 apples."
+_CALLED = (
+    Message(Role.USER, "What is 3 + 4?"),
+    Message(Role.ASSISTANT, "", (ToolCall("add", '{"a": 3, "b": 4}'),)),
+    Message(Role.TOOL, "7"),
+)
 
 
 class Scalar(OneLogit):
@@ -34,6 +39,7 @@ class Scalar(OneLogit):
     skips_padding = True
     models = (
         KnownModel.built_in("tiny-scalar", Golden.each("What is 3 + 4?", {"7": 3.495, "9": -0.497}, 0.2)),
+        KnownModel.built_in("tiny-tools", (Golden.answers(_CALLED, {"7": 2.153, "9": -2.322}, 0.2),)),
         KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel(

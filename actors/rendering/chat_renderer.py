@@ -16,25 +16,26 @@ from actors.errors import Rejected, SettingsError
 from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE, ShownTurns, check_shown, other_question, shown_by_family
+from actors.rendering.shown_texts import ShownTurns, check_shown, other_question, shown_by_family
 from actors.rendering.template_probe import probed_delimiters
+from actors.settings.replica import RenderSettings
 from actors.text.delimiters import Delimiters
+from actors.text.stems import CheckCancelled
 from actors.text.tool_calls import call_texts
 
-CHAT_RENDERER = 3
-"""Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 _CALLS = "a judge behind an endpoint is asked by plain messages, but for a rubric's"
 _END = "\n"
-_PROBE = Message(Role.USER, PROBE)
 
 
 class ChatRenderer:
-    """Renders requests for one judge. The ids of its prompts are the bytes of the messages as JSON (`messages_of`)."""
+    """Renders requests for one judge. The ids of its prompts are the bytes of the messages as JSON."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, settings: RenderSettings) -> None:
         """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
         self._judge = judge
+        self._reasoning = judge.reasoning_by(settings) or Reasoning.REJECT
+        self._system = settings.system
         self._turns = shown_by_family(judge) or ShownTurns(_ROLES, calls=_CALLS, tools=_CALLS)
         if judge.marks:
             raise SettingsError(
@@ -43,10 +44,16 @@ class ChatRenderer:
             )
         self._delimiters = Delimiters({*judge.delimiters, *probed_delimiters(judge, _Messages(), (_END,))})
 
-    def render(self, request: ScoreRequest) -> RenderedRequest:
-        """Render a request. A response that can't be judged is returned with its reason, and without a prompt."""
-        draft = RequestDraft(request, self._judge, self._judge.reasoning or Reasoning.REJECT)
+    def render(
+        self, requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled = lambda: None
+    ) -> list[RenderedRequest]:
+        """As `Renderer.render`: a response that can't be judged has its reason, and no prompt."""
+        return [self._render(request, check_cancelled) for request in requests]
+
+    def _render(self, request: ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:
+        draft = RequestDraft(request, self._judge, self._reasoning, self._system)
         for question in draft.questions(self._check_text):
+            check_cancelled()
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
@@ -67,17 +74,6 @@ class ChatRenderer:
         if self._delimiters.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
         check_encodable(text)
-
-
-def messages_of(ids: Sequence[int]) -> list[dict[str, str]]:
-    """The messages of a prompt of a `ChatRenderer`."""
-    messages: list[dict[str, str]] = json.loads(bytes(ids))
-    return messages
-
-
-def probe_messages() -> list[dict[str, str]]:
-    """A short conversation, to ask whether an endpoint answers."""
-    return [_as_dict(_PROBE)]
 
 
 class _Messages:

@@ -6,9 +6,7 @@ from actors.contracts.verifier import Verifier
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, RenderedRequest, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
-from actors.rendering.renderer import Renderer
 from actors.rendering.request_draft import RequestDraft
-from actors.reward_model import RewardModel
 from actors.settings.replica import RenderSettings
 from actors.text.stems import CheckCancelled
 
@@ -40,9 +38,3 @@ class VerifierRenderer:
             else:
                 draft.add_prompt(question, (), (), "", False, texts=texts)
         return draft.finish()
-
-
-def renderer_of(model: RewardModel, settings: RenderSettings) -> Renderer | VerifierRenderer:
-    """The renderer that a model needs. Raises as `Renderer`."""
-    family = model.family
-    return VerifierRenderer(family, settings) if isinstance(family, Verifier) else Renderer(model, settings)

@@ -22,6 +22,9 @@ Scores = tuple[Score, ...]
 ScoreBlock = Callable[[Sequence[RenderedRequest]], list[Scores]]
 """Scores many requests: the method of a scorer, or what remembers its scores around it."""
 
+ScoreRequests = Callable[[Sequence[RenderedRequest]], Awaitable[list[Scores]]]
+"""The same on an event loop."""
+
 
 class Scorer(Protocol):
     """A reward model's contract on a live engine."""

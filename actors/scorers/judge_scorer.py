@@ -46,6 +46,10 @@ class _Attempt:
     tokens: int
     verdict: Verdict | None = None
     reason: Reason | None = None
+    read: int = 0
+    """The tokens of the prompt, as the engine counted them."""
+    refusal: str = ""
+    """Why the engine gave no text, in its words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +215,13 @@ class JudgeScorer(Scorer):
         except EngineDead:
             raise
         except EngineError as error:
-            return _Attempt("", None, 0, reason=error.reason)
+            return _Attempt(
+                "", None, 0, reason=error.reason, read=len(prompt.ids) * self._engine.reads_ids, refusal=str(error)
+            )
         # With the begin mark that the template has written, the parser sees where the reasoning begins.
         generation = replace(generation, text=prompt.opening + generation.text)
-        result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids))
+        read = generation.cached_tokens + generation.computed_tokens
+        result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids), read=read)
         # Never read, even if it holds a verdict: "Response 1 is better [[A]]. But wait" may have been about to take it back.
         if generation.finish_reason != "stop":
             return replace(result, reason=Reason.CUT_OFF)
@@ -263,7 +270,7 @@ class JudgeScorer(Scorer):
         if not answers:  # all that it could be shown with were knocked out before its turn came
             return Score.rejected(Reason.NO_OPPONENT)
         # Each attempt is a prompt of its own for the engine: of 3 votes, one of them with a retry, 4 times its tokens.
-        tokens = sum(share(len(answer.prompt.ids) * len(answer.attempts), answer.prompt, position) for answer in answers)
+        tokens = sum(share(sum(attempt.read for attempt in answer.attempts), answer.prompt, position) for answer in answers)
         written = sum(
             share(sum(attempt.tokens for attempt in answer.attempts), answer.prompt, position) for answer in answers
         )
@@ -276,7 +283,10 @@ class JudgeScorer(Scorer):
         else:
             score = Score.failed(Reason.NOT_FINITE, tokens)
         trace = self._trace(request, answers, position) if self._judge.asks.trace else ()
-        decisive = next((vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure), "")
+        decisive = next(
+            (vote[-1].refusal or vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure),
+            "",
+        )
         detail = decisive if len(decisive) <= 2 * _END else f"{decisive[:_END]} [...] {decisive[-_END:]}"
         return replace(score, completion_tokens=written, trace=trace, detail=detail)
 

@@ -12,24 +12,37 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import AssayError, EngineDead, EngineError
 from actors.launch.start_engine import start_engine
 from actors.records import Prompt, Reason, RenderedRequest, ScoreRequest
+from actors.rendering.choose_renderer import renderer_of
 from actors.rendering.renderer import Renderer
-from actors.rendering.verifier_renderer import renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.fair_turns import FairTurns
-from actors.scorers.head_scorer import HeadOutputs, HeadScorer, Scores
+from actors.scorers.head_scorer import HeadOutputs, HeadScorer, ScoreRequests, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, RenderSettings
 from actors.text.stems import CheckCancelled
 from actors.text.tool_calls import size_of
 
 T = TypeVar("T")
+
+
+class ScoreMemory(Protocol):
+    """Answers what it remembers, and asks the scorer that it lies around for the rest. On one event loop."""
+
+    async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """A `ScoreRequests`."""
+
+    def close(self) -> None:
+        """Keep what isn't kept yet. May block for some seconds."""
+
+
+WithScoreMemory = Callable[[ScoreRequests], ScoreMemory]
 
 _THREADS = 64
 """Requests that take turns in rendering; more wait for one of these to end."""
@@ -79,11 +92,19 @@ class JudgeText:
 class OnlineScorer:
     """A model's contract on an engine of its own. Every coroutine raises `EngineDead` once the engine is gone."""
 
-    def __init__(self, model: RewardModel, render: RenderSettings, engine: EngineSettings) -> None:
+    def __init__(
+        self,
+        model: RewardModel,
+        render: RenderSettings,
+        engine: EngineSettings,
+        remember: WithScoreMemory | None = None,
+    ) -> None:
         """Returns when the engine is ready and the self-test passed. Raises what `start_engine` and `self_test` raise."""
         self.model = model
         rehearsal = engine.engine == "fake"  # whose numbers are made up
         self._renderer = renderer_of(model, render)
+        self._memory = remember and remember(self._score_on_engine)
+        self._score: ScoreRequests = self._memory or self._score_on_engine
         self._engine = start_engine(model, engine, online=True)
         try:
             if not rehearsal:
@@ -91,8 +112,7 @@ class OnlineScorer:
         except BaseException:
             self._engine.close()  # else its process would keep the GPU's memory
             raise
-        tracing_model = replace(model, judge=model.judge.model_copy(update={"trace": True}))
-        self._scorer = scorer_of(tracing_model, self._engine, rehearsal=rehearsal)
+        self._scorer = scorer_of(model.tracing, self._engine, rehearsal=rehearsal)
         self._tokenizing = ThreadPoolExecutor(_THREADS, "rendering")
         self._turns = FairTurns()
         self.tokens_under_way = 0
@@ -103,17 +123,21 @@ class OnlineScorer:
         rendered_requests = await self._run_rendering(
             requests, lambda check_cancelled: self._renderer.render(requests, check_cancelled)
         )
-        with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
-            all_scores = await self._run_on_engine(self._scorer.score(rendered_requests))
+        all_scores = await self._score(rendered_requests)
         return [
             RequestScores(request.prompt_hash, scores) for request, scores in zip(rendered_requests, all_scores, strict=True)
         ]
 
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[HeadOutputs]:
-        """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest], *, raw: bool = True) -> list[HeadOutputs]:
+        """A head's outputs for rendered prompts, or for conversations with one response, in their order.
+
+        Without `raw` the scores alone, which may be remembered.
+        """
         rendered_requests = await self._run_rendering(
             prompts, lambda check_cancelled: [self._render_one(prompt, check_cancelled) for prompt in prompts]
         )
+        if not raw:
+            return [HeadOutputs(scores, ()) for scores in await self._score(rendered_requests)]
         assert isinstance(self._scorer, HeadScorer), "a judge has no head"
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
             return await self._run_on_engine(self._scorer.read(rendered_requests))
@@ -160,6 +184,8 @@ class OnlineScorer:
 
     def close(self) -> None:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
+        if self._memory is not None:
+            self._memory.close()
         self._engine.close()
 
     @property
@@ -219,6 +245,10 @@ class OnlineScorer:
             return await asyncio.get_running_loop().run_in_executor(self._tokenizing, render)
         finally:
             is_abandoned.set()
+
+    async def _score_on_engine(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        with self._count_tokens(prompt for request in requests for prompt in request.prompts):
+            return await self._run_on_engine(self._scorer.score(requests))
 
     async def _run_on_engine(self, work: Coroutine[Any, Any, T]) -> T:
         return await asyncio.wrap_future(self._engine.submit(work))

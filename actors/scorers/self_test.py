@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from actors.contracts.family import REFERENCE
+from actors.contracts.judge import Judge
 from actors.contracts.known_model import Golden
+from actors.endpoint.endpoint_engine import EndpointEngine
 from actors.engine.protocol import Engine, Task, activation
 from actors.errors import ModelError
 from actors.launch.start_engine import Report
 from actors.records import Message, Reason, Response, Role, ScoreRequest, Status
-from actors.rendering.renderer import Renderer
-from actors.rendering.verifier_renderer import VerifierRenderer, renderer_of
+from actors.rendering.choose_renderer import AnyRenderer, renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.alignment import logprobs_are_their_tokens, rows_are_their_tokens
 from actors.scorers.choose_scorer import scorer_of
@@ -32,7 +33,7 @@ _SAME = 1e-3
 """Outputs that differ by less are equal."""
 
 
-def self_test(
+def self_test(  # noqa: PLR0912  a branch for each kind of engine
     model: RewardModel,
     engine: Engine,
     passed: Callable[[str], None] = lambda check: None,
@@ -47,6 +48,10 @@ def self_test(
     `warned` is called with the text of a question to which a judge preferred no right answer: nothing says that it must.
     """
     mark("self-test")
+    if isinstance(engine, EndpointEngine):
+        report(f"asking {model.model}")
+        _test_endpoint(model, engine, passed, warned, must_read=must_read)
+        return
     published = model.family.knows(model.known_as)
     # Checked before, but now with the weights: of a hub model only the small files may have been here then.
     has_weights = model.task is not Task.VERIFY
@@ -88,6 +93,22 @@ def self_test(
         )
 
 
+def _test_endpoint(
+    model: RewardModel,
+    engine: EndpointEngine,
+    passed: Callable[[str], None],
+    warned: Callable[[str], None],
+    *,
+    must_read: bool,
+) -> None:
+    """See whether an endpoint answers, and if it `must_read` also what a judge says of a question, which costs something."""
+    engine.preflight()
+    passed(f"{model.model} answers")
+    if must_read and isinstance(model.family, Judge):
+        test = _try_question(model, engine, renderer_of(model, RenderSettings()))
+        (passed if test.is_plausible else warned)(test.text)
+
+
 class _TestResult(NamedTuple):
     """The result of a question as text, whether a reward was read, and whether the rewards make sense."""
 
@@ -96,7 +117,7 @@ class _TestResult(NamedTuple):
     is_plausible: bool = True
 
 
-def _try_question(model: RewardModel, engine: Engine, renderer: Renderer | VerifierRenderer) -> _TestResult:
+def _try_question(model: RewardModel, engine: Engine, renderer: AnyRenderer) -> _TestResult:
     """A judge's rewards for a right and a wrong answer, without a known reward: the user sees whether they make sense."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
@@ -105,8 +126,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer | Verif
     fields = {name: family.example_field(name, word) for name, word in words.items()}
     request = ScoreRequest(context, (right, wrong), principles, fields=fields)
     # With its texts, which say more than a missing reward: a judge whose template is wrong mostly writes something else.
-    traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
-    (scores,) = scorer_of(traced, engine).score_block(renderer.render([request]))
+    (scores,) = scorer_of(model.tracing, engine).score_block(renderer.render([request]))
     rewards = [score.reward for score in scores if score.reward is not None]
     verdicts = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
     wrote = list(dict.fromkeys(repr(score.trace[-1].text) for score in scores if score.trace))
@@ -171,9 +191,7 @@ def _default_activation(config: Mapping[str, Any]) -> Callable[[Sequence[float]]
     return tuple if named.endswith(".Identity") else None
 
 
-def _check_golden(
-    model: RewardModel, engine: Engine, renderer: Renderer | VerifierRenderer, golden: Golden, number: int
-) -> _TestResult:
+def _check_golden(model: RewardModel, engine: Engine, renderer: AnyRenderer, golden: Golden, number: int) -> _TestResult:
     (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
     if any(score.reason is Reason.TOO_LONG for score in scores):
         return _TestResult(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)

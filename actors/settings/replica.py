@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
+from actors.settings.endpoint import HERE, ModelEndpointSettings, check_engine
 from actors.settings.rubric import RubricSettings
 from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings, is_verifier
 
@@ -155,6 +156,7 @@ class ModelSettings(Settings):
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
     verifier: VerifierSettings = AS_GIVEN
+    endpoint: ModelEndpointSettings = HERE
 
 
 class RenderSettings(Settings):
@@ -191,7 +193,7 @@ class EngineSettings(Settings):
     bare_field: ClassVar = "engine"
 
     engine: Literal["vllm", "fake", "none"] = Field(default="vllm", json_schema_extra=OPTION)
-    """fake: made-up numbers, for trying a pipeline without a model; none: what verifiers have, which need no weights"""
+    """fake: made-up numbers, for trying a pipeline without a model; none: of verifiers and endpoints"""
     tensor_parallel: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of GPUs of one node that share each layer"""
     pipeline_parallel: int = Field(default=1, ge=1)
@@ -217,12 +219,18 @@ class EngineSettings(Settings):
 
 
 def fit_engine(settings: Any) -> Any:
-    """The validated settings of a model and its engine, which is none for a verifier. Raises `ValueError` for others."""
-    model = settings.model if isinstance(settings.model, str) else settings.model.model
-    engine = settings.engine
-    if engine.engine == "vllm" and is_verifier(model):
+    """The validated settings of a model and its engine, which is none for a verifier or an endpoint.
+
+    Raises `ValueError` for others, and for settings that an endpoint doesn't take.
+    """
+    named = settings if isinstance(settings.model, str) else settings.model
+    model, engine = named.model, settings.engine
+    if named.endpoint != HERE:
+        pool = getattr(settings, "work", None) or getattr(settings, "pool", None)
+        check_engine(engine, pool, settings.render)
+    if engine.engine == "vllm" and (named.endpoint != HERE or is_verifier(model)):
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
-    if engine.engine == "none" and not is_verifier(model):
+    if engine.engine == "none" and named.endpoint == HERE and not is_verifier(model):
         raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
     return settings
 

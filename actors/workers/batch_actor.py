@@ -3,8 +3,10 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from actors.endpoint.account import Notes
 from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score, Status
@@ -33,11 +35,19 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         ledger: Any,
         remember: WithScoreCache | None = None,
         engine: Engine | None = None,
+        *,
+        notes: Notes | None = None,
     ) -> None:
-        """`engine` is one of this process that is started already, for another model of the same `engine_identity`."""
-        super().__init__(ledger, lambda report: _start_tested(model, settings, report, engine))
+        """`engine` is one of this process that is started already, for another model of the same `engine_identity`.
+
+        `notes` is where an engine behind an address keeps what it was asked for.
+        """
+        start = partial(start_engine, model, settings, notes=notes, warn=ledger.warn.remote)
+        super().__init__(ledger, lambda report: _tested(model, settings, report, engine or start(report=report)))
         is_fake = settings.engine == "fake"
-        self._scorer = scorer_of(model, self.engine, rehearsal=is_fake)
+        # Texts are kept for whoever asks for them later, also where this run doesn't.
+        self._scorer = scorer_of(model if remember is None else model.tracing, self.engine, rehearsal=is_fake)
+        self._drops_texts = remember is not None and not model.judge.trace
         self._score_block: ScoreBlock = self._scorer.score_block
         if remember is not None:
             # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it:
@@ -75,10 +85,14 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
             self._call("note_noise", self._holder, noise)
 
     def compute(self, items: Sequence[RenderedRequest]) -> list[Scores]:
-        return self._score_block(items)
+        return self._shown(self._score_block(items))
 
     def compute_anew(self, items: Sequence[RenderedRequest]) -> list[Scores]:
-        return self._scorer.score_block(items)
+        return self._shown(self._scorer.score_block(items))
+
+    def _shown(self, block: list[Scores]) -> list[Scores]:
+        """The scores, without texts that the run didn't ask for."""
+        return [tuple(replace(score, trace=()) for score in scores) for scores in block] if self._drops_texts else block
 
     def is_answer(self, result: Scores) -> bool:
         return any(
@@ -96,8 +110,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         )
 
 
-def _start_tested(model: RewardModel, settings: EngineSettings, report: Report, engine: Engine | None) -> Engine:
-    engine = engine or start_engine(model, settings, report=report)
+def _tested(model: RewardModel, settings: EngineSettings, report: Report, engine: Engine) -> Engine:
     if settings.engine != "fake":  # whose numbers are made up
         self_test(model, engine, report=report)
     return engine

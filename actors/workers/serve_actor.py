@@ -15,7 +15,7 @@ from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
 from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import JudgeText, OnlineScorer
+from actors.scorers.online import JudgeText, OnlineScorer, WithScoreMemory
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
@@ -27,8 +27,14 @@ _LAST_WORDS_S = 0.5
 class ServeActor:
     """One engine and its scorer. The constructor includes the self-test; the replica is ready when it returns."""
 
-    def __init__(self, model: RewardModel, render: RenderSettings, engine: EngineSettings) -> None:
-        self._scorer = OnlineScorer(model, render, engine)
+    def __init__(
+        self,
+        model: RewardModel,
+        render: RenderSettings,
+        engine: EngineSettings,
+        remember: WithScoreMemory | None = None,
+    ) -> None:
+        self._scorer = OnlineScorer(model, render, engine, remember)
         self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
         self._tokens.set_default_tags({"model": model.model})
 

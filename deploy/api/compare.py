@@ -73,6 +73,8 @@ class CompareResponse(Body):
     metrics: dict[str, float]
     mask: list[bool]
     reasons: list[str | None]
+    mask_sample: list[bool] = Field(description="as in /verify: the opposite of `mask`")
+    failure_kind: list[str | None] = Field(description="as in /verify")
 
 
 @router.post("/compare")
@@ -92,7 +94,7 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
     }
     context, tools = await off_loop(lambda: _context(body))
     request = ScoreRequest(context, tuple(shown.values()), principles, tools=tools)
-    by_name = await _score(served, request) if shown else {}
+    by_name = await score_as_gym(served, request) if shown else {}
     scores = [
         Score.rejected(content) if isinstance(content, Reason) else by_name[_name(position)]
         for position, content in enumerate(texts)
@@ -106,6 +108,8 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         metrics=_metrics(scores),
         mask=[score.reward is not None for score in scores],
         reasons=[score.reason for score in scores],
+        mask_sample=[score.reward is None for score in scores],
+        failure_kind=[score.reason and f"assay:{score.reason}" for score in scores],
     )
 
 
@@ -155,7 +159,7 @@ def _part(part: object) -> object:
     return part.get("text") if isinstance(part, dict) else part
 
 
-async def _score(served: ServedModel, request: ScoreRequest) -> dict[str, Score]:
+async def score_as_gym(served: ServedModel, request: ScoreRequest) -> dict[str, Score]:
     """The score of each response, by its name, with Gym's reward."""
     if not _is_as_gyms(served):
         (result,) = await served.score([request])

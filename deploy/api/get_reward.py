@@ -24,6 +24,7 @@ from pipelines.data.formats.content import text
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 _NAMES = ", ".join(TEMPLATES)
+FromTemplate = Annotated[str | None, Query(description=f"the policy's: {_NAMES}; if not given, the one that fits")]
 
 
 class RemoteRequest(RequestBody):
@@ -40,9 +41,7 @@ class RemoteRequest(RequestBody):
 async def get_reward(
     body: RemoteRequest,
     service: Serving,
-    from_template: Annotated[
-        str | None, Query(description=f"the policy's: {_NAMES}; if not given, the one that fits")
-    ] = None,
+    from_template: FromTemplate = None,
     model: Annotated[str | None, Query(description="needed if there are several")] = None,
 ) -> dict[str, Any]:
     """Rewards of texts in the policy's chat template."""
@@ -53,7 +52,7 @@ async def get_reward(
         raise BadRequest(f"{len(body.query)} queries, and {len(prompts)} prompts: give one for each, or none", "prompts")
     texts = list(zip(body.query, prompts, strict=True))
     parsed = await off_loop(
-        lambda: [_request(_parse(at, query, prompt, from_template)) for at, (query, prompt) in enumerate(texts)]
+        lambda: [request_of(parse_text(f"query[{at}]", *text, from_template)) for at, text in enumerate(texts)]
     )
     requests = [request for request in parsed if isinstance(request, ScoreRequest)]
     results = iter(await served.score(requests) if requests else [])
@@ -72,23 +71,26 @@ async def get_reward(
     }
 
 
-def _parse(at: int, query: str, prompt: str | None, name: str | None) -> ParsedPrompt:
-    """The messages of `query[at]`, in the template of this name or in the only one that fits. Raises `ApiError`."""
+def parse_text(place: str, query: str, prompt: str | None, name: str | None) -> ParsedPrompt:
+    """The messages of a text, in the template of this name or in the only one that fits.
+
+    Raises `ApiError`, which names the text by its `place` in the request, such as `query[3]`.
+    """
     if name is not None and name not in TEMPLATES:
         raise BadRequest(f"there is no template of that name; there are {_NAMES}", "from_template")
     parsed = split_by_any(query, prompt) if name is None else TEMPLATES[name].split(query, prompt)
     if parsed is None:
         problem = f"is not in the template {name}" if name else "is in none of the templates that are known"
         raise BadRequest(
-            f"query[{at}] {problem}, from its beginning to a response; there are {_NAMES}. Special tokens must be left in, "
+            f"{place} {problem}, from its beginning to a response; there are {_NAMES}. Special tokens must be left in, "
             "and where a response may hold some of its own, `prompts` must say where it begins",
-            "query",
+            place.partition("[")[0],
             "unknown_template",
         )
     return parsed
 
 
-def _request(parsed: ParsedPrompt) -> ScoreRequest | Reason:
+def request_of(parsed: ParsedPrompt) -> ScoreRequest | Reason:
     """The request for a parsed text, or the reason why it can't be scored."""
     try:
         context = tuple(Message(turn.role, text(turn.content)) for turn in parsed.context)

@@ -87,5 +87,5 @@ def _identity(served: ServedModel) -> dict[str, Any]:
         "render": served.render.recorded(),
         "reasoning": (model.reasoning_by(served.render) or Reasoning.REJECT).value,
         "steps": family.steps,
-        "within_row": isinstance(family, Judge) and family.is_within_row(model.weights),
+        "within_row": family.is_within_row(model.weights),
     }

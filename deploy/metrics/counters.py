@@ -51,7 +51,12 @@ class Meters:
                 self._count_in_bucket(model, "reward", score.reward)
             for name, value in score.scores.items():
                 self._count_in_bucket(model, name, value)
-        self.count_tokens(model, *tokens_of(scores))
+        fresh = [score for score in scores if not score.from_store]
+        if len(fresh) < len(scores):
+            counter("assay_from_store_total", "responses whose scores came from a store", ("model",)).inc(
+                len(scores) - len(fresh), {"model": model}
+            )
+        self.count_tokens(model, *tokens_of(fresh))  # of the engine's work
 
     def count_tokens(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:
         """Count prompt and completion tokens."""

@@ -20,6 +20,7 @@ from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScor
 from actors.settings.replica import EngineSettings, RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
+from deploy.models.cohorts import Cohorts
 from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
 from deploy.settings import LimitSettings
 
@@ -86,7 +87,7 @@ class ServedModel:
         if len(requests) < len(prompts):
             self._check_questions(_ONE_RESPONSE)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
-            call = methodcaller("read", prompts)
+            call = methodcaller("read", prompts, raw=raw)
             outputs: list[HeadOutputs] = await self._await_answer(self.scoring.answer(call))
         self.meters.count_scores(self.name, [output.score for output in outputs])
         return outputs
@@ -164,6 +165,7 @@ class Service:
 
     def __init__(self, models: Sequence[ServedModel], limits: LimitSettings, *, message_as_list: bool = False) -> None:
         self.models = tuple(models)
+        self.cohorts = Cohorts()
         self.limits = limits
         self.message_as_list = message_as_list
         self._by_name: Mapping[str, ServedModel] = {name: model for model in models for name in model.names}

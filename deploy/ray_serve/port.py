@@ -1,9 +1,10 @@
 """Reserves the port of `assay serve` for as long as the command lives.
 
-Serve's proxies listen with SO_REUSEPORT, with which the kernel silently shares a port's requests between two endpoints. A
-listener that exists is found by binding without that option. Two commands that start at the same moment would both find
-none: so each also binds a name in the kernel's abstract namespace of Unix sockets, which has the same scope as ports (a
-network namespace), gives a name to one process alone, and frees it when that process ends.
+HAProxy finds a port in use only when Ray has started, and Serve's fallback behind it listens with SO_REUSEPORT, with which
+the kernel silently shares a port's requests between two endpoints. A listener that exists is found by binding without that
+option. Two commands that start at the same moment would both find none: so each also binds a name in the kernel's abstract
+namespace of Unix sockets, which has the same scope as ports (a network namespace), gives a name to one process alone, and
+frees it when that process ends.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ def reserved(host: str, port: int) -> Iterator[int]:
                 probe.listen()  # two sockets with SO_REUSEADDR may both bind one port, but only one may listen
             except (OSError, UnicodeError) as error:
                 raise SettingsError(_problem(host, port, error)) from error
-        # The probe is closed by now, since the proxies couldn't bind beside it; the name stays bound for the block.
+        # The probe is closed by now, since nothing could bind beside it; the name stays bound for the block.
         yield bound
 
 

@@ -32,10 +32,12 @@ from pipelines.results.evaluation.gate import BaselineComparison
 from pipelines.results.evaluation.results import Results
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_step import FilterSummary
+from pipelines.results.filtering.label_sample import DrawnLabels
 from pipelines.results.html_report.build import WrittenReport
 from pipelines.results.hub.upload import Upload
 from pipelines.run.sampling.refine_prompts import RefineSummary
 from pipelines.run.sampling.sample_prompts import SampleSummary
+from pipelines.workflows.cascades.score_cascade import CascadeFigures
 from pipelines.workflows.ensembles.z_scores import EnsembleAgreement
 from pipelines.workflows.rescoring.verify_folder import VerifySummary
 
@@ -302,9 +304,12 @@ def outputs() -> Sequence[Output]:
         for kind in (SampleSummary, RefineSummary)
     }
     ensemble = {"agreement": EnsembleAgreement, "members": GenericAlias(dict, (str, scored))}
+    cascade = {"cascade": CascadeFigures, "members": GenericAlias(dict, (str, scored))}
     return (
         Output(("score",), "", scored),
         Output(("ensemble",), "", _object(Summary, ensemble), ("agreement", "members")),
+        Output(("cascade",), "", _object(Summary, cascade), ("cascade", "members")),
+        Output(("label-sample",), "", _object(DrawnLabels)),
         Output(("sample",), "", _object(Summary, {"sampling": writers["sampling"]}), ("sampling",)),
         Output(("refine",), "", _object(Summary, {"refining": writers["refining"]}), ("refining",)),
         Output(("filter",), "", kept),

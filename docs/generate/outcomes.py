@@ -122,11 +122,12 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.UNJUDGED: Meaning(_REJECTED, "a candidate whose turn to be judged comes when all are drawn (`in_turns`)"),
     Reason.ENDPOINT_FAILED: Meaning(
         _FAILED,
-        "the endpoint (of a policy, or of `evaluate --endpoint`) breaks on this prompt each time, or never takes it, and "
+        "the endpoint (of a policy, or of `--endpoint`) breaks on this prompt each time, or never takes it, and "
         "answers others",
+        "`assay retry`",
     ),
     Reason.ENDPOINT_REFUSED: Meaning(
-        _FAILED, "the endpoint (of a policy, or of `evaluate --endpoint`) refuses this prompt each time, and answers others"
+        _FAILED, "the endpoint (of a policy, or of `--endpoint`) refuses this prompt each time, and answers others"
     ),
     Reason.NO_BASELINE: Meaning(
         _REJECTED,

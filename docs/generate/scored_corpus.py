@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from docs.generate.markdown import Page, code, document, heading, table, text
-from pipelines.folders.run_folder.columns import CRITERIA_SCORES, FROM_STORE, REASONED, SUSPECT, Columns
+from pipelines.folders.run_folder.columns import CRITERIA_SCORES, FROM_STORE, KEPT, REASONED, STAGE, SUSPECT, Columns
 from pipelines.folders.run_folder.manifest import NAME
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.prepare.identity import manifest_of
@@ -60,6 +60,8 @@ COLUMNS: Mapping[str, str] = {
     "trace": "with `trace`: what it wrote, about which responses as shown, and what was read in it or why nothing",
     REASONED: "where reasoning is stripped or kept: whether there was some, in the response or in turns before it",
     FROM_STORE: "with `--store`: whether the score was taken from the store, or is that of an equal request of this run",
+    KEPT: "of `cascade`: whether the response is kept",
+    STAGE: "of `cascade`: the model that decided so, whose reward this is",
     SUSPECT: "of `ensemble`: high reward and high disagreement; null where there are no z-scores",
 }
 
@@ -79,6 +81,7 @@ MANIFEST: Mapping[str, str] = {
     "text": "whether there is a column `response_text`",
     "mixed": "whether each input row has a shape of its own",
     "within_row": "whether rewards of different rows can't be compared",
+    "staged": "whether there is a column `stage`",
     "flags": "columns of ours that only some corpora have: true, false or null",
     "reserved": "names that are kept free for a corpus that is going to be made of this one",
     "made_with": "what may change between runs into one folder; also in the metadata of every part (below)",
@@ -161,10 +164,13 @@ SUMMARY: Mapping[str, str] = {
     "examples": "of each reason three responses that have it, with what was wrong, or the ends of what a judge wrote; under "
     "`scored` what a judge wrote of some that have a reward",
     "work": "how long it took, and on how many engines",
+    "endpoint": "of a model behind an address: requests, tokens, cost by the prices, `system_fingerprint`s seen",
     "left_out": "files in the input's folders that weren't read",
     "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "
     "prompt's best, tokens read by policy and judge, and what an endpoint refused",
     "refining": "of `refine`: the same of drafts and edits",
+    "cascade": "of `cascade`: the bounds; of each model how many rows it scored, and its band, by which slice; errors in "
+    "a slice that wasn't calibrated by, with their intervals",
     "agreement": "of `ensemble`: how many prompts have z-scores, and of each two models how often they have the same best "
     "response, and how their z-scores correlate",
 }
@@ -186,7 +192,7 @@ def manifest() -> Mapping[str, Any]:
 def pages() -> Iterator[Page]:
     """The page. Raises `KeyError` for a column or a key that nothing is said of here."""
     written = manifest()
-    summary = (*(field.name for field in fields(Summary)), "sampling", "refining", "agreement")
+    summary = (*(field.name for field in fields(Summary)), "sampling", "refining", "cascade", "agreement")
     yield Page(
         "scored-corpus.md",
         document(

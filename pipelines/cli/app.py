@@ -18,7 +18,14 @@ from actors.text.visible import visible
 from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, CommandGroup
 from pipelines.data.storage import is_in_job
-from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    CascadeSettings,
+    CheckSettings,
+    EnsembleSettings,
+    FilterSettings,
+    LabelSampleSettings,
+    ScoreSettings,
+)
 
 PROGRAM = "assay"
 _BROKEN_PIPE = 141
@@ -127,7 +134,7 @@ class _Commands(CommandGroup):
 
     command_class = Command
     JOBS: ClassVar[Mapping[str, Sequence[str]]] = {
-        "Score and filter": ("score", "ensemble", "filter", "report", "diff", "status"),
+        "Score and filter": ("score", "ensemble", "cascade", "filter", "label-sample", "report", "diff", "status"),
         "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export", "upload"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
@@ -195,7 +202,7 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 @cli.command()
 @argument("model", CheckSettings)
 @click.option("--timing", is_flag=True, help="print when each step of the start began, in seconds, in all processes")
-@settings_options(CheckSettings, "model")
+@settings_options(CheckSettings, "model", endpoint=(), max_cost=())
 @json_option
 def check(timing: bool, as_json: bool, **options: Any) -> None:
     """Start an engine with MODEL and run the self-test that every replica runs before its first row.
@@ -260,6 +267,26 @@ def ensemble(as_json: bool, **options: Any) -> None:
     _ensemble(build_from(EnsembleSettings, options), as_json)
 
 
+@cli.command()
+@argument("inputs", CascadeSettings, nargs=-1, required=True)
+@argument("output", CascadeSettings)
+@settings_options(
+    CascadeSettings,
+    *("inputs", "output"),
+    only=("models", "where", "error", "miss", "confidence", "overwrite"),
+    models=("--model",),
+)
+@json_option
+def cascade(as_json: bool, **options: Any) -> None:
+    """Decide which responses of INPUTS the last model's filter keeps, with as few rows for it as the allowed error lets.
+
+    The first --model scores all rows; the last one those whose outcome the models before it leave open, and a random slice
+    by which it is calibrated what they leave open. OUTPUT is a scored corpus whose column `kept` has the decision. Run the
+    same command again to resume after an interruption.
+    """
+    _cascade(build_from(CascadeSettings, options), as_json)
+
+
 @cli.command("filter")
 @argument("scored", FilterSettings)
 @argument("output", FilterSettings, required=False)
@@ -270,6 +297,27 @@ def filter_(as_json: bool, **options: Any) -> None:
     _filter(build_from(FilterSettings, options), as_json)
 
 
+@cli.command("label-sample")
+@argument("scored", LabelSampleSettings)
+@argument("output", LabelSampleSettings)
+@settings_options(LabelSampleSettings, "scored", "output", n=("-n",))
+@json_option
+def label_sample(as_json: bool, **options: Any) -> None:
+    """Draw responses of the scored corpus SCORED at random, for people to label, into the JSONL file OUTPUT.
+
+    Put true or false in the place of each `label`; `filter --labels OUTPUT --precision 0.9` then finds the cut by them.
+    """
+    from pipelines.cli.plain_console import tell
+    from pipelines.results.filtering.label_sample import draw_labels
+
+    drawn = draw_labels(build_from(LabelSampleSettings, options))
+    lines = [
+        f"Drawn: {drawn.drawn:,} of {drawn.responses:,} responses with a reward, each for {drawn.weight:,.4g} of them",
+        f"To be labelled: {drawn.output}",
+    ]
+    tell(as_json, drawn, lines)
+
+
 @cli.command()
 @argument("recipe", "YAML file with the settings of one step or several")
 @recipe_assignments
@@ -277,7 +325,7 @@ def filter_(as_json: bool, **options: Any) -> None:
 def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """Run the steps in the file RECIPE, one after another.
 
-    In this order: sample, refine, score or ensemble, filter, choose, pairs, export, evaluate, report.
+    In this order: sample, refine, score, ensemble or cascade, filter, choose, pairs, export, evaluate, report.
     """
     from pipelines.cli import recipe_preflight
     from pipelines.settings.recipe import read_recipe
@@ -298,6 +346,8 @@ def _run_steps(steps: Mapping[str, Any], as_json: bool) -> None:
                 sampling.do_run(name, step, as_json)
             case "ensemble":
                 _ensemble(step, as_json)
+            case "cascade":
+                _cascade(step, as_json)
             case "filter":
                 _filter(step, as_json)
             case "choose" | "pairs" | "export":
@@ -328,6 +378,18 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
     with silence_ray():
         summary = score_ensemble.ensemble(settings, TerminalProgress())
     tell(as_json, summary.as_json(), ensemble_report(summary, settings))
+    summary.combined.check_scored()
+
+
+def _cascade(settings: CascadeSettings, as_json: bool) -> None:
+    from pipelines.cli.plain_console import tell
+    from pipelines.cli.report import cascade_report
+    from pipelines.run.runtime.progress import TerminalProgress
+    from pipelines.workflows.cascades import score_cascade
+
+    with silence_ray():
+        summary = score_cascade.cascade(settings, TerminalProgress())
+    tell(as_json, summary.as_json(), cascade_report(summary, settings))
     summary.combined.check_scored()
 
 

@@ -5,7 +5,7 @@ import functools
 import os
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -53,14 +53,20 @@ def option(*flags: str, **options: Any) -> Callable[[Function], Function]:
     return click.option(*flags, cls=OneValue, shell_complete=complete_value, **options)
 
 
-def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Function], Function]:
+def settings_options(
+    settings: type[Settings], *but: str, only: Collection[str] | None = None, **also: tuple[str, ...]
+) -> Callable[[Function], Function]:
     """A decorator that adds a click option for each setting that is one, and `--set` for the others; but those of `but`.
 
-    `also` replaces the flags of a setting: `n=("-n",)`.
+    `only` names the settings that are options of this command. `also` replaces the flags of a setting: `n=("-n",)`; with
+    none it is set by `--set`.
     """
 
+    def has_no_flag(name: str) -> bool:
+        return also.get(name) == () or (only is not None and name not in only)
+
     def decorate(function: Function) -> Function:
-        settable = [leaf for leaf in leaves(settings) if leaf.name not in but]
+        settable = [leaf._replace(is_flagless=has_no_flag(leaf.name)) for leaf in leaves(settings) if leaf.name not in but]
         if not all(leaf.is_option for leaf in settable):
             function = click.option("--set", ASSIGNED, cls=AssignedSettings, settings=settable)(function)
         for leaf in reversed(settable):  # decorators apply from the last to the first: --help keeps the order

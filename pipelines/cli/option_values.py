@@ -17,6 +17,7 @@ _PLACES: Mapping[str, str] = {
     "score format": "pipelines.data.formats:formats",
     "plan format": "pipelines.data.formats:formats",
     "ensemble format": "pipelines.data.formats:formats",
+    "cascade format": "pipelines.data.formats:formats",
     "family": "actors.reward_model:families",
 }
 """Where the names are that an option takes; keys are an option's name, or a command and an option."""

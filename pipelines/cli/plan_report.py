@@ -106,11 +106,12 @@ def _durations(estimate: Estimate) -> list[str]:
 def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
     if plan.reasons:
         yield f"Rejected: {counts_text(plan.reasons)}"
+    limit = plan.identity["max_model_len"]
     if plan.longest:
         yield "Prompt tokens of a response: " + ", ".join(
             f"{share:.0%} {tokens:,}" for share, tokens in plan.lengths.items()
         )
-        yield f"Longest prompt seen: {plan.longest:,} of the {plan.identity['max_model_len']:,} that are taken"
+        yield f"Longest prompt seen: {plan.longest:,}" + ("" if limit is None else f" of the {limit:,} that are taken")
 
 
 def _about_engines(plan: CorpusPlan) -> Iterator[str]:
@@ -122,6 +123,12 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
     if plan.basis.verifies:
         yield f"No GPU: code compares texts on CPUs; {parts}"
+        return
+    if (remote := plan.basis.model.remote) is not None:
+        yield f"No GPU: {remote.url} is asked; {parts}"
+        if bill.cost is None:
+            yield "No price: --set endpoint.input_price and endpoint.output_price are those of a million tokens"
+        yield from (f"Assumed: {assumption}" for assumption in bill.assumptions)
         return
     yield f"{number_of(bill.engines, 'engine')} on {number_of(bill.gpus, 'GPU')}; {parts}"
     if bill.speed is None:

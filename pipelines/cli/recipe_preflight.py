@@ -18,8 +18,9 @@ from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_step import FilterSummary
 from pipelines.run.prepare import resolve_run
 from pipelines.run.sampling import sample_prompts
-from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import MembersSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import benchmark_files
+from pipelines.workflows.cascades import score_cascade
 from pipelines.workflows.ensembles import score_ensemble
 
 
@@ -97,7 +98,7 @@ def _check_shown(steps: Mapping[str, Any]) -> None:
 
 def _is_made_up(run: Any) -> bool:
     """Whether rewards of a run are made up by the fake engine."""
-    engines = [model.engine or run.engine for model in run.models] if isinstance(run, EnsembleSettings) else [run.engine]
+    engines = [model.engine or run.engine for model in run.models] if isinstance(run, MembersSettings) else [run.engine]
     return any(engine.engine == "fake" for engine in engines)
 
 
@@ -142,4 +143,5 @@ _COLUMNS_OF_RUN: Mapping[str, Callable[[Any], Columns]] = {
     "refine": _refined_columns,
     "score": _scored_columns,
     "ensemble": score_ensemble.columns_ahead,
+    "cascade": score_cascade.columns_ahead,
 }

@@ -2,6 +2,8 @@
 
 import itertools
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -10,9 +12,10 @@ from actors.records import Reason, Reasoning
 from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
-from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT
+from pipelines.folders.run_folder.columns import FROM_STORE, KEPT, REASONED, SUSPECT
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.scored_corpus.candidates import LabelAgreement
+from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
 from pipelines.folders.scored_corpus.unscored import unscored_lines
 from pipelines.results.evaluation.benchmarks import benchmarks
@@ -20,7 +23,15 @@ from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.run.sampling.refine_prompts import RefineSummary
 from pipelines.run.sampling.sample_prompts import SampleSummary
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    CascadeSettings,
+    EnsembleSettings,
+    FilterSettings,
+    RefineSettings,
+    SampleSettings,
+    ScoreSettings,
+)
+from pipelines.workflows.cascades.score_cascade import CascadeSummary
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
@@ -49,6 +60,15 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
             f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an "
             f"equal prompt, and each counts here. `{choose}` leaves them out"
         )
+    if summary.endpoint:
+        asked = summary.endpoint
+        prices = settings.model.endpoint.input_price is not None
+        yield (
+            f"Endpoint: {asked['requests']:,} requests, {asked['prompt_tokens']:,} prompt tokens and "
+            f"{asked['written_tokens']:,} written" + (f", for at most {asked['cost']:,.4g}" if prices else "")
+        )
+        if len(asked["fingerprints"]) > 1:
+            yield f"Its engine has changed meanwhile: it named {len(asked['fingerprints'])} system_fingerprints"
     yield from _place_report(settings.engine.engine == "fake", settings.output)
 
 
@@ -87,6 +107,16 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
             "among which one can be suspect"
         )
     made_up = any((model.engine or settings.engine).engine == "fake" for model in settings.models)
+    yield from _place_report(made_up, settings.output)
+
+
+def cascade_report(summary: CascadeSummary, settings: CascadeSettings) -> Report:
+    """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows."""
+    yield from _summary_report(summary.combined)
+    yield from (f"{title}: {text}" for title, text in cascade_lines(summary.cascade))
+    made_up = any((model.engine or settings.engine).engine == "fake" for model in settings.models)
+    kept, output = summary.combined.flags.get(KEPT, 0), shlex.quote(settings.output)
+    yield f"Kept: {kept:,} responses; `assay filter {output} OUTPUT --where {KEPT}` writes their rows"
     yield from _place_report(made_up, settings.output)
 
 
@@ -228,6 +258,8 @@ def kept_report(summary: FilterSummary, settings: FilterSettings) -> Report:
         yield f"Chosen by {by} from {candidates:,} candidates; the cut is at {boundary:.6g}"
     if (equal := selection.get("equal", 0)) > (kept := selection.get("equal_kept", 0)):
         yield f"Of the {equal:,} right on it, {kept:,} are kept, chosen by a hash of which they are"
+    if labels := selection.get("labels"):
+        yield from _label_report(labels)
     if summary.made_up:
         yield MADE_UP
     if settings.output is None:
@@ -243,6 +275,16 @@ def kept_report(summary: FilterSummary, settings: FilterSettings) -> Report:
         )
     yield from _field_report(summary)
     yield f"Kept {settings.rows}: {settings.output}"
+
+
+def _label_report(labels: Mapping[str, Any]) -> Report:
+    aims = " and ".join(f"a {name} of at least {labels[name]:g}" for name in ("precision", "recall") if labels[name])
+    yield f"With confidence {labels['confidence']:g}, what is kept has {aims}, if {labels['assumes']}"
+    yield (
+        f"Of {labels['labels']:,} labels {labels['kept']:,} are of kept responses, {labels['kept_true']:,} of these true; "
+        f"{labels['true']:,} are true in all"
+        + (f". {labels['unmatched']:,} more are of responses that aren't chosen among" if labels["unmatched"] else "")
+    )
 
 
 def _field_report(summary: ExportSummary | FilterSummary) -> Report:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from actors.settings.base import OPTION, Settings
+from actors.settings.endpoint import HERE
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
 from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
@@ -85,7 +86,9 @@ class PlanSettings(Settings):
             model=self.model,
             render=self.render,
             prefix=self.prefix,
-            engine=EngineSettings(
+            engine=EngineSettings()
+            if self.model.endpoint != HERE
+            else EngineSettings(
                 tensor_parallel=self.card.tensor_parallel or 1, pipeline_parallel=self.card.pipeline_parallel
             ),
             work=self.work,

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from actors.settings.base import OPTION, Settings
+from actors.settings.endpoint import HERE, ModelEndpointSettings
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -19,7 +20,7 @@ from pipelines.settings.run_settings import AcceptVersions, FieldSettings, Store
 class EvaluateSettings(Settings):
     """Settings of `evaluate`: scored corpora in, benchmark figures out.
 
-    `read`, `judge`, `verifier`, `render`, `engine` and `fields` are those of `model`.
+    `endpoint`, `read`, `judge`, `verifier`, `render`, `engine` and `fields` are those of `model`.
     """
 
     scored: tuple[str, ...] = Field(min_length=1)
@@ -29,17 +30,7 @@ class EvaluateSettings(Settings):
     as_published: bool = Field(default=False, json_schema_extra=OPTION)
     """--model: score the files a second time as authors ran these models on the benchmarks, where that is known and isn't
     what the model's card says, and show the difference"""
-    endpoint: str | None = Field(default=None, json_schema_extra=OPTION)
-    """address of an endpoint that scores the files, e.g. http://host:8000/v1: one of `assay serve`, or with --rubric or
-    --family any one of chat completions. --model is then a model's name there, and the environment's OPENAI_API_KEY the key
-    """
-    endpoint_in_flight: int = Field(default=32, ge=1)
-    """--endpoint: maximum number of requests at a time"""
-    endpoint_timeout_s: float = Field(default=600.0, gt=0)
-    """--endpoint: seconds until a request is sent again"""
-    endpoint_patience_s: float = Field(default=300.0, gt=0)
-    """--endpoint: seconds without any answer (no connection, 429, 5xx, time-outs) until the run stops; the same command then
-    scores what is missing"""
+    endpoint: ModelEndpointSettings = HERE
     output: str | None = Field(default=None, json_schema_extra=OPTION)
     """folder for results.json, table.md and the items; default: they are only shown, and what --model scores isn't kept"""
     benchmark: str | None = Field(default=None, json_schema_extra=OPTION)
@@ -74,4 +65,4 @@ class EvaluateSettings(Settings):
         """Whether files are scored first: models are named, or something is set that is about their scoring."""
         of_model = (self.family, self.chat_template, self.read, self.judge, self.verifier, self.fields)
         is_about_model = of_model != (None, None, AS_PUBLISHED, AS_ITS_CARD, AS_GIVEN, FieldSettings())
-        return bool(self.model) or self.endpoint is not None or self.as_published or is_about_model
+        return bool(self.model) or self.endpoint != HERE or self.as_published or is_about_model

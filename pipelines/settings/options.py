@@ -28,12 +28,15 @@ class Leaf(NamedTuple):
     sections: tuple[str, ...]
     settings: type[Settings]
     field: FieldInfo
+    is_flagless: bool = False
+    """Whether a command has no option for it that others have."""
 
     @property
     def is_option(self) -> bool:
         """Whether it is an option of the command line; all others are set by their path."""
         extra = self.field.json_schema_extra
-        return self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
+        is_option = self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
+        return is_option and not self.is_flagless
 
     @property
     def path(self) -> str:

@@ -16,6 +16,7 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.options import Leaf, from_yaml, leaves, validate
 from pipelines.settings.report_settings import ReportSettings
 from pipelines.settings.run_settings import (
+    CascadeSettings,
     EnsembleSettings,
     FilterSettings,
     RefineSettings,
@@ -32,6 +33,7 @@ class Recipe(Settings):
     refine: RefineSettings | None = None
     score: ScoreSettings | None = None
     ensemble: EnsembleSettings | None = None
+    cascade: CascadeSettings | None = None
     filter: FilterSettings | None = None
     choose: ChooseSettings | None = None
     pairs: PairSettings | None = None

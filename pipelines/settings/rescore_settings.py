@@ -18,6 +18,8 @@ RETRIED = (
     Reason.TWO_VERDICTS,
     Reason.OUT_OF_RANGE,
     Reason.NO_OPPONENT,
+    Reason.ENDPOINT_FAILED,
+    Reason.ENDPOINT_REFUSED,
 )
 """Reasons for which a response of a scored corpus may have failed."""
 

@@ -283,20 +283,72 @@ class MemberSettings(ModelSettings):
 
 
 class SeveralModelsSettings(Settings):
-    """Input, output folder, members and combination of an ensemble."""
+    """Input, output folder and members of a run with several models."""
 
     corpus: CorpusSettings
     output: str
     """folder for the combined corpus; models/ in it holds what each model scored"""
     models: tuple[MemberSettings, ...] = Field(min_length=2)
     """models of the ensemble, two or more; in a recipe each an id or a mapping of settings"""
-    combination: CombineSettings = CombineSettings()
     dtype: Dtype = Dtype.AUTO
     """precision of the models whose own settings have none"""
 
 
-class EnsembleSettings(RunSettings, SeveralModelsSettings):
+class MembersSettings(RunSettings, SeveralModelsSettings):
+    """All settings that every run with several models has."""
+
+
+class CombinedSettings(SeveralModelsSettings):
+    """Input, output folder, members and combination of an ensemble."""
+
+    combination: CombineSettings = CombineSettings()
+
+
+class EnsembleSettings(MembersSettings, CombinedSettings):
     """All settings of `ensemble`."""
+
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class BoundSettings(Settings):
+    """The filter of a cascade, and how wrong it may be."""
+
+    where: str = Field(min_length=1)
+    """SQL condition over the columns of the last model's scores: what it keeps of all rows is the truth here"""
+    error: Share = Field(default=0.05, json_schema_extra=OPTION)
+    """largest share of the kept responses that the last model wouldn't keep"""
+    miss: Annotated[float, Field(ge=0, lt=1)] = Field(default=0.05, json_schema_extra=OPTION)
+    """largest share, of the responses that the last model would keep, that are lost; 0: none, so no model before the last
+    drops anything"""
+    confidence: Share = Field(default=0.95, json_schema_extra=OPTION)
+    """probability with which both shares are at most that"""
+    sample: Annotated[int, Field(ge=1)] | None = None
+    """number of responses in a random slice that a model is calibrated by; default: by the bounds"""
+    sample_seed: int = 0
+    """random seed of the slices"""
+    plan_only: bool = False
+    """end (3) once the first model and its slice are scored, and say how many rows go on; the same command without it
+    resumes"""
+
+
+class BoundedSettings(SeveralModelsSettings):
+    """Input, output folder, stages and bounds of a cascade."""
+
+    models: tuple[MemberSettings, ...] = Field(min_length=2)
+    """models of the cascade in their order, two or more, the cheapest first; in a recipe each an id or a mapping of settings
+    """
+    bound: BoundSettings
+
+
+class CascadeSettings(MembersSettings, BoundedSettings):
+    """All settings of `cascade`."""
+
+    @model_validator(mode="after")
+    def _check_fixed(self) -> Self:
+        if self.append:
+            raise ValueError("a cascade is calibrated on its whole corpus: more rows are another cascade, in another folder")
+        return self
 
 
 class DatasetSettings(Settings):
@@ -344,6 +396,31 @@ class ChoiceSettings(Settings):
     min_gap: Annotated[float, Field(ge=0)] | None = None
     """--top-k: keep responses only where the best leads the second best by at least this"""
 
+    @property
+    def selections(self) -> list[str]:
+        """The names of the selections that are asked for: at most one goes."""
+        return [name for name in ("top_fraction", "quantile", "top_k") if getattr(self, name) is not None]
+
+
+class LabelledChoiceSettings(ChoiceSettings):
+    """Which responses are kept, by labels too."""
+
+    labels: str | None = Field(default=None, json_schema_extra=OPTION)
+    """JSONL with {row, response_name, label} of responses drawn at random, such as `label-sample` draws: keep those from the
+    cut on that the labels show to have --precision, --recall or both"""
+    precision: Share | None = Field(default=None, json_schema_extra=OPTION)
+    """--labels: share of the kept responses that must be labelled true; the cut is the lowest that has it"""
+    recall: Share | None = Field(default=None, json_schema_extra=OPTION)
+    """--labels: share of the responses labelled true that must be kept; without --precision the cut is the highest that has
+    it"""
+    confidence: Share = Field(default=0.95, json_schema_extra=OPTION)
+    """--labels: probability with which the cut has what was asked for"""
+
+    @property
+    def selections(self) -> list[str]:
+        """The names of the selections that are asked for: at most one goes."""
+        return [*super().selections, *(["labels"] if self.labels is not None else [])]
+
 
 class FolderSettings(Settings):
     """Input and output folders of a filter."""
@@ -354,7 +431,7 @@ class FolderSettings(Settings):
     """folder for the kept rows; default: they are only counted"""
 
 
-class FilterSettings(HubSettings, ChoiceSettings, FolderSettings):
+class FilterSettings(HubSettings, LabelledChoiceSettings, FolderSettings):
     """All settings of `filter`."""
 
     format: Literal["jsonl", "parquet"] | None = Field(default=None, json_schema_extra=OPTION)
@@ -370,6 +447,19 @@ class FilterSettings(HubSettings, ChoiceSettings, FolderSettings):
     """accept a run that isn't complete, and filter the parts that exist"""
     overwrite: bool = Field(default=False, json_schema_extra=OPTION)
     """delete an earlier result in the output folders first"""
+
+
+class LabelSampleSettings(Settings):
+    """All settings of `label-sample`."""
+
+    scored: str
+    """folder of a scored corpus, or of a filter's result"""
+    output: str
+    """JSONL file for the responses to be labelled"""
+    n: int = Field(default=400, ge=1, json_schema_extra=OPTION)
+    """number of responses to draw, one from each of as many equally large strata of the reward"""
+    seed: int = Field(default=0, json_schema_extra=OPTION)
+    """random seed of the sample"""
 
 
 class RefiningSettings(Settings):

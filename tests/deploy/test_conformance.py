@@ -126,6 +126,9 @@ def test_every_route_gives_the_same_number(endpoint: str) -> None:
     by_route["/get_reward"] = post(endpoint, f"/get_reward?model={HEAD}", queries)["rewards"][0]
     compared = {"conversation_history": QUESTION, "response_objs": [output("7"), output("9")], "model": HEAD}
     by_route["/compare"] = post(endpoint, "/compare", compared)["rewards"][0]
+    rollout = {"responses_create_params": {"input": QUESTION}, "response": output("7"), "model": HEAD}
+    by_route["/verify"] = post(endpoint, "/verify", rollout)["reward"]
+    by_route["/rm"] = post(endpoint, f"/rm?model={HEAD}", {"prompt": QUESTION, "response": "7", "label": None})
 
     print(by_route)
     assert by_route == pytest.approx(dict.fromkeys(by_route, expected["reward"]), abs=SAME)

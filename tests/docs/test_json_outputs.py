@@ -8,6 +8,7 @@ import pytest
 
 from docs.generate.command_line import commands
 from docs.generate.json_outputs import outputs, schemas
+from tests.support.commands import sets
 from tests.support.corpora import lines, rows, write
 from tests.support.local_ray import run_here
 
@@ -37,9 +38,12 @@ def test_every_command_with_json_is_on_its_page() -> None:
 def test_documents_are_as_their_page_says(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(40)) + b"broken\n")
     scored, second = tmp_path / "scored", tmp_path / "second"
+    two = ("--model", "tiny-attributes", "--model", "tiny-scalar")
     check("score", corpus, scored, *ATTRIBUTES)
     check("score", corpus, second, "--model", "tiny-scalar", *FAKE)
     check("ensemble", corpus, tmp_path / "ensemble", "--model", "tiny-attributes", "--model", "tiny-scalar", *FAKE, code=4)
+    check("cascade", corpus, tmp_path / "cascade", *two, "--where", "reward >= 0", *sets("engine.engine=fake"))
+    check("label-sample", scored, tmp_path / "labels.jsonl", "-n", 10)
     check("filter", scored, tmp_path / "kept", "--where", "reward >= 0")
     check("filter", scored, "--top-fraction", 0.5)
     check("export", scored, tmp_path / "sft", "--for", "sft", "--set", "fake_ok=true")

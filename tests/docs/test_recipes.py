@@ -84,7 +84,7 @@ class Shell:
 
 
 def _with_ours(variables: dict[str, str]) -> str:
-    return os.pathsep.join([str(REPOSITORY), variables["PYTHONPATH"]])
+    return os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "client"), variables["PYTHONPATH"]])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -65,6 +65,7 @@ def local_rewards() -> list[float | None]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_the_verdicts_are_those_of_an_engine_of_ours(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", lines(rows()))
     with vllm_server(tmp_path / "log") as address:

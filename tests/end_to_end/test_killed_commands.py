@@ -9,7 +9,8 @@ import pytest
 from pipelines.folders.run_folder.part import Part
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
+from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, FilterSettings
+from pipelines.workflows.cascades.score_cascade import cascade
 from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.score_ensemble import ensemble
 from tests.support.commands import assay, kill, parts_of, running, sets, stamps, summary, wait_until
@@ -66,6 +67,47 @@ def test_a_killed_filter_goes_on(tmp_path: Path, selection: dict[str, Any]) -> N
     assert not done.exists()
     names = {path.name for path in (tmp_path / "out").iterdir()} - after.keys()
     assert names == {"README.md", "_responses", "filter.json", "recipe.yaml"}, "what a kill left half written is gone"
+
+
+CASCADE = """
+import json, sys
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import CascadeSettings
+from pipelines.workflows.cascades.score_cascade import cascade
+cascade(build(CascadeSettings, json.loads(sys.argv[1])))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
+def test_a_killed_cascade_goes_on(tmp_path: Path) -> None:
+    rows = [chat(f"What is {number} + 1?", f"{number * 7919 % 1009}") for number in range(900)]
+    corpus, output = write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out"
+    small, large = (
+        {"model": "tiny-attributes", "name": name, "weights": {"helpfulness": 1.0, "coherence": weight}}
+        for name, weight in (("small", 0.9), ("large", 1.0))
+    )
+    how: dict[str, Any] = {"inputs": [str(corpus)], "models": [small, large], "where": "reward >= 0", "sample": 250}
+    how |= {"engine": "fake", "part_rows": 10, "unit_bytes": 20_000}
+    calm = cascade(build(CascadeSettings, {**how, "output": str(tmp_path / "calm")}))
+    text = json.dumps({**how, "output": str(output), "engine_args": {"latency_s": 0.05}, "max_in_flight": 2})
+    kept: dict[Path, int] = {}
+    # In the first model's run, in the slice of the last, and in the rows that stay open, which are further files.
+    for model, name, count in (("small", "0000", 5), ("large", "000000-", 5), ("large", "00000[12]", 3)):
+        folder = output / "models" / model / "parts"
+        with running(text, program=("-c", CASCADE)) as driver:
+            wait_until(lambda: len(list(folder.glob(f"{name}*.parquet"))) >= count, driver)  # noqa: B023
+            kill(driver)
+        paths = list(folder.glob(f"{name}*.parquet"))
+        assert len(paths) >= count
+        assert not (output / "parts").exists() or not parts_of(output)
+        kept |= {path: path.stat().st_ino for path in output.glob("models/*/parts/*.parquet")}
+    assert cascade(build(CascadeSettings, json.loads(text))).cascade == calm.cascade
+    assert all(path.stat().st_ino == inode for path, inode in kept.items()), "what was scored is not scored again"
+    columns = ("row", "reward", "kept", "stage")
+    assert [[row[name] for name in columns] for row in scored(output)] == [
+        [row[name] for name in columns] for row in scored(tmp_path / "calm")
+    ]
 
 
 PROMPTS, ANSWERS = 30, 6

@@ -42,6 +42,7 @@ from deploy.ray_serve import haproxy
 from deploy.settings import EndpointSettings, LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
+from pipelines.run.prepare.identity import open_score_store
 from tests.conftest import REPOSITORY
 from tests.support.local_ray import end_ray
 from tests.support.processes import family
@@ -74,12 +75,14 @@ def scorer(
     engine: EngineSettings | None = None,
     judge: JudgeSettings = AS_ITS_CARD,
     read: ReadSettings = AS_PUBLISHED,
+    store: Path | None = None,
     **render: Any,
 ) -> OnlineScorer:
-    """A built-in model, on the fake engine unless told otherwise."""
-    how = RenderSettings(**render)
+    """A built-in model, on the fake engine unless told otherwise, with a score store if one is given."""
+    how, engine = RenderSettings(**render), engine or EngineSettings(engine="fake")
     model = resolve_model(ModelSettings(model=name, judge=judge, read=read), how)
-    return OnlineScorer(model, how, engine or EngineSettings(engine="fake"))
+    opened = open_score_store(store and str(store), model, engine)
+    return OnlineScorer(model, how, engine, opened and opened.online)
 
 
 def application(

@@ -3,6 +3,7 @@
 Prompts and right answers come from `tiny_models.dialects`, which uses no code of the product.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -190,8 +191,10 @@ def _resolved(contract: "type[JudgeContract]", *change: tuple[str, Any]) -> Rewa
 def request_of(judgement: Judgement) -> ScoreRequest:
     """The request to the product for a judgement."""
     case = judgement.case
+    fields = {name: value if isinstance(value, str) else json.dumps(value) for name, value in judgement.fields.items()}
     return ScoreRequest(
         tuple(Message(Role(turn["role"]), turn["content"]) for turn in case.context),
         tuple(Response(f"r[{index}]", answer.text) for index, answer in enumerate(case.answers)),
         (str(judgement.principle),) if judgement.principle else (),
+        fields=fields,
     )

@@ -124,24 +124,6 @@ def write_model(
     return folder
 
 
-TOOLS_TEMPLATE = """\
-{{- bos_token }}
-{%- for tool in tools or [] %}{{ '<|start|>tool\\n\\n' ~ (tool | tojson) ~ '<|end|>' }}{%- endfor %}
-{%- for message in messages %}
-    {{- '<|start|>' ~ message.role ~ '\\n\\n' ~ message.content }}
-    {%- for call in message.tool_calls or [] %}{{ '\\n' ~ (call.function | tojson) }}{%- endfor %}
-    {{- '<|end|>' }}
-{%- endfor %}
-"""
-
-
-def model_with_tools(folder: Path) -> Path:
-    """tiny-scalar with a template that writes calls and tools."""
-    shutil.copytree(BUILT_IN / "scalar", folder)
-    (folder / "chat_template.jinja").write_text(TOOLS_TEMPLATE)
-    return folder
-
-
 def write_weights(file: Path, shapes: Mapping[str, int | tuple[int, ...]]) -> None:
     """A safetensors file of zeros."""
     header, end = {}, 0

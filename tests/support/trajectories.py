@@ -1,5 +1,6 @@
 """One conversation with a call in each form of agents' trajectories, written after the formats' sources."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,6 +105,19 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
                 said(ANSWER),
             ),
             "tools": TOOLS,
+        },
+        ("turn[2]", "turn[4]"),
+    ),
+    "trl": (
+        {
+            **chat(
+                SYSTEM,
+                user(QUESTION),
+                said("", tool_calls=[{"id": "call_1", "function": {"name": "weather", "arguments": ARGUMENTS}}]),
+                {"role": "tool", "name": "weather", "tool_call_id": "call_1", "content": OUTPUT},
+                said(ANSWER),
+            ),
+            "tools": json.dumps(TOOLS),
         },
         ("turn[2]", "turn[4]"),
     ),

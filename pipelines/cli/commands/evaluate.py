@@ -28,7 +28,7 @@ _SHOWN_FLIPS = 20
 @command()
 @argument("scored", EvaluateSettings, nargs=-1, required=True)
 @option("--junit", metavar="FILE", help="--against: write the comparison as JUnit XML, for CI")
-@settings_options(EvaluateSettings, "scored", benchmark=("--as",), output=("--out",))
+@settings_options(EvaluateSettings, "scored", benchmark=("--as",), output=("--out",), max_cost=())
 @json_option
 def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.
@@ -83,8 +83,7 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
     from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 
     with silence_ray():
-        first_step = "starting the engines" if settings.endpoint is None else "asking the endpoint"
-        return score_and_evaluate(settings, TerminalProgress(first_step=first_step))
+        return score_and_evaluate(settings, TerminalProgress())
 
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:

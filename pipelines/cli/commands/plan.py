@@ -20,7 +20,7 @@ _RECIPES = (".yaml", ".yml")
 @argument("inputs", "input files, glob patterns and folders; or a recipe", nargs=-1)
 @click.option("--table", "as_table", is_flag=True, help="print the layouts of all published models as a Markdown table")
 @option("--model", help="reward model: a folder, a hub id, or one of the built-in tiny-* models")
-@settings_options(PlanSettings, "inputs", "model")
+@settings_options(PlanSettings, "inputs", "model", endpoint=(), max_cost=())
 @json_option
 def plan(inputs: tuple[str, ...], as_table: bool, as_json: bool, **options: Any) -> None:
     """Estimate what scoring the corpus INPUTS takes: tokens, rejected rows, time, GPUs and cost. Needs no GPU.
@@ -50,7 +50,13 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
     (path,) = inputs if len(inputs) == 1 else (None,)
     if path is None:
         raise SettingsError("a recipe is planned by itself: it says what its corpus is")
-    step = read_recipe(path).score
+    recipe = read_recipe(path)
+    if recipe.cascade is not None:
+        raise SettingsError(
+            f"{path} has a cascade, of which a slice tells how many rows its last model gets: `assay run {path} --set "
+            "cascade.bound.plan_only=true` scores that, and says so"
+        )
+    step = recipe.score
     if step is None:
         raise SettingsError(
             f"{path} has no step `score`, and only that can be planned: what a policy will answer isn't known"

@@ -29,7 +29,7 @@ def sample(as_json: bool, **options: Any) -> None:
 @command()
 @argument("inputs", RefineSettings, nargs=-1, required=True)
 @argument("output", RefineSettings)
-@settings_options(RefineSettings, "inputs", "output", "response_column", model=("--select",))
+@settings_options(RefineSettings, "inputs", "output", "response_column", model=("--select",), endpoint=(), max_cost=())
 @json_option
 def refine(as_json: bool, **options: Any) -> None:
     """Draft answers to the prompts in INPUTS, criticise and edit them, judge all, and write them to the folder OUTPUT.

@@ -159,7 +159,7 @@ def _describe_other(path: str, names: list[str]) -> str:
 def _scored_kind(path: str) -> str:
     identity = (_json(path, SCORED) or {}).get("identity", {})
     if "members" in identity:
-        return "the scored corpus of an ensemble"
+        return f"the scored corpus of {'a cascade' if 'cascade' in identity else 'an ensemble'}"
     return "a scored corpus" if "policy" not in identity else "a scored corpus of a policy's candidates"
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from actors.errors import Rejected
 from actors.records import Reason, Role
 from pipelines.data.formats.calls import tools_of
-from pipelines.data.formats.content import role_of, systems
+from pipelines.data.formats.content import role_of
 from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.data.formats.turns import turns_at
 from pipelines.data.formats.values import describe, is_blank
@@ -41,7 +41,10 @@ Read = Callable[[Row], RowRequests]
 
 
 def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
-    """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's system prompt and tools."""
+    """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's tools.
+
+    A row's `system` is no prompt of its agents', whose formats have a place for theirs: in Gym it is a field of the task.
+    """
 
     def read(is_last: bool, row: Row) -> RowRequests:
         all_agents = agents(row)
@@ -75,7 +78,7 @@ def _judge(agent: Agent, is_last: bool, row: Row) -> RowRequests:
         reason = Reason.NO_FINAL_ASSISTANT if agent.turns else Reason.NO_MESSAGES
         return RowRequests((name,), (), (Unjudgeable(name, reason, "an agent that made no turn here"),))
     turns = list(_check_calls([turn for turn, _ in agent.turns]))
-    row_requests = turns_at(turns, dict(named[-1:] if is_last else named), systems(row))
+    row_requests = turns_at(turns, dict(named[-1:] if is_last else named), ())
     try:
         tools = tools_of({"tools": agent.tools}) or tools_of(row)
     except Rejected as error:

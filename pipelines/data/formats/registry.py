@@ -27,7 +27,7 @@ PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PRO
 
 Turns = Literal["final", "all", "final-answer"]
 
-ROW_READER = 9
+ROW_READER = 10
 """Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
 
 So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""

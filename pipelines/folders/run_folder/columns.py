@@ -25,6 +25,8 @@ VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
 CRITERIA_SCORES = "criteria_scores"
 """Of rows with criteria of their own, the value of each by its name."""
 SUSPECT = "suspect"
+KEPT, STAGE = "kept", "stage"
+"""Of a cascade: whether the response is kept, and the name of the model that decided."""
 REASONED = "reasoned"
 """Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
 FROM_STORE = "from_store"
@@ -37,7 +39,7 @@ PARENT, FEEDBACK = "parent", "feedback"
 
 WITHIN_ROW = (
     "the rewards here are of a judge that compares the responses of a row with each other (win rates, Bradley-Terry, a "
-    "knock-out, the better of two), so those of different rows can't be compared"
+    "knock-out, the better of two), or of a cascade's models, so those of different rows can't be compared"
 )
 
 
@@ -68,6 +70,8 @@ class Columns:
     """Whether responses have outputs whose names differ by row."""
     within_row: bool = False
     """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
+    staged: bool = False
+    """Whether each row's rewards are those of one of several models, which is named."""
 
     @property
     def ours(self) -> pa.Schema:
@@ -110,6 +114,7 @@ class Columns:
             _Column(COMPLETION_TOKENS, pa.int32(), attrgetter("score.completion_tokens"), self.votes),
             _Column(TRACE, pa.list_(_TRACE_ENTRY), lambda response: [*map(_trace_entry, response.score.trace)], self.trace),
             *(_Column(name, pa.bool_(), attrgetter(f"score.{name}")) for name in self.flags),
+            _Column(STAGE, text, attrgetter("score.stage"), self.staged),
         ]
         return [column for column in columns if column.is_present]
 

@@ -15,6 +15,7 @@ from actors.errors import OutputError, SourceError
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CARD
 from pipelines.data.storage import error_text
+from pipelines.folders.run_folder.endpoint_notes import FOLDER
 from pipelines.folders.run_folder.manifest import NAME, BrokenManifest, Manifest, files_mark, identity_mark, read_manifest
 from pipelines.folders.run_folder.member_runs import MEMBERS, folder_of
 from pipelines.folders.run_folder.part import Part
@@ -25,7 +26,7 @@ FILES_KEY = "assay_files"
 
 DRAWN = "drawn"
 """The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own."""
-_BESIDE = frozenset({NAME, "recipe.yaml", CARD, DRAWN})
+_BESIDE = frozenset({NAME, "recipe.yaml", CARD, DRAWN, FOLDER})
 
 
 def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | None:

@@ -17,6 +17,8 @@ from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.part import Part
 
 FOLDER = "models"
+CASCADE = "cascade"
+"""The key of the bounds in the identity of a cascade's manifest, whose members scored some of the rows only."""
 MEMBERS = "members"
 """The key of the members' notes in the identity of an ensemble's manifest."""
 
@@ -61,7 +63,7 @@ def check_fresh(folder: str, manifest: Manifest) -> None:
         if now is not None and _run(now) != note["run"]:
             raise SourceError(
                 f"{folder} was made of what {name} had scored, and {folder_of(folder, name)} holds another run now; "
-                "the same `ensemble` command combines them anew"
+                "the same command combines them anew"
             )
 
 

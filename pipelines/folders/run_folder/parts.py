@@ -34,6 +34,7 @@ from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.data.storage import Entry, Folder, error_text, open_read
 from pipelines.data.storage.lease import Ticket
 from pipelines.data.storage.protocol import TEMPORARY
+from pipelines.folders.run_folder.endpoint_notes import endpoint_notes
 from pipelines.folders.run_folder.folder_state import FolderState
 from pipelines.folders.run_folder.part import RUN, Part
 from pipelines.folders.run_folder.part_content import RUN_KEY, DamagedPart, batches, check_named, encode
@@ -82,9 +83,12 @@ class Parts:
             raise OutputError(f"{self.folder} can't be written: {error_text(error)}") from error
 
     def delete(self) -> None:
-        """Delete all parts, ends and sessions. Raises `OutputError` if that fails: what remains could be taken for done."""
+        """Delete all parts, ends, sessions and what an endpoint was asked for.
+
+        Raises `OutputError` if that fails: what remains could be taken for done.
+        """
         try:
-            for folder in (self.parts_folder, self._ends_folder, self.sessions_folder):
+            for folder in (self.parts_folder, self._ends_folder, self.sessions_folder, endpoint_notes(self.folder)):
                 folder.delete_all()
         except OSError as error:
             raise OutputError(f"the run in {self.folder} can't be deleted: {error_text(error)}") from error

@@ -2,16 +2,20 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import OutputError, SettingsError
 from actors.launch.start_engine import Report
-from actors.scorers.head_scorer import ScoreBlock
+from actors.scorers.head_scorer import ScoreBlock, ScoreRequests
 from pipelines.data import storage
 from pipelines.data.storage import Folder, error_text
+from pipelines.folders.score_store.online_scores import OnlineStoredScores
 from pipelines.folders.score_store.stored_scores import StoredScores
+
+_LOG = logging.getLogger(__name__)
 
 _VERSION = "v1"
 """Of keys, entries and segments: another form gets another folder, and neither reads the other's."""
@@ -31,6 +35,10 @@ class OpenStore:
     def __call__(self, score_block: ScoreBlock, report: Report) -> StoredScores:
         """The scorer with the store around it: see `actors.workers.batch_actor.WithScoreCache`."""
         return StoredScores(self.folder, self.identity, score_block, report, compares=self.compares)
+
+    def online(self, score: ScoreRequests) -> OnlineStoredScores:
+        """The same around the scorer of an endpoint: see `actors.scorers.online.WithScoreMemory`."""
+        return OnlineStoredScores(self.folder, self.identity, score, _LOG.warning, compares=self.compares)
 
 
 def open_store(path: str, identity: Mapping[str, Any], *, compares: bool, apart_from: str | None = None) -> OpenStore:

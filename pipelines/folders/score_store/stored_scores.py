@@ -1,5 +1,7 @@
 """A store around a scorer: it answers what it holds, equal requests of this process are asked once, and the rest is kept.
 
+`StoredScores` scores the blocks of a run; `online_scores.py` does the same for the requests of an endpoint.
+
 1. Cut the requests into units, and find those that are in the store, each segment read once for a block.
 2. Ask the scorer for the others, each once: a unit that another thread has asked for is waited for.
 3. Keep lasting outcomes. They are written as a segment when there are `_ENTRIES` of them, when the oldest has waited for
@@ -49,64 +51,59 @@ class _KeyedUnit:
     key: bytes
 
 
-class StoredScores:
-    """A scorer's `score_block`, with the store of one identity around it. May be called from several threads at a time."""
+@dataclass(frozen=True)
+class Lookup:
+    """What a store knows of some requests. `missing` is to be scored, and its outcomes go into `outcomes`, or `ready`."""
+
+    requests: Sequence[RenderedRequest]
+    units: Sequence[Sequence[_KeyedUnit]]
+    missing: Mapping[bytes, StoredUnit]
+    ready: dict[bytes, Scores]
+    outcomes: dict[bytes, UnitOutcome]
+
+    def scores(self) -> list[Scores]:
+        """The scores of all requests, in their order."""
+        return [
+            _assemble(request, units, self.ready, self.outcomes)
+            for request, units in zip(self.requests, self.units, strict=True)
+        ]
+
+
+class StoredUnits:
+    """The store of one identity, as a process sees it. May be called from several threads at a time."""
 
     def __init__(
-        self,
-        folder: Folder,
-        identity: str,
-        score_block: ScoreBlock,
-        report: Report,
-        *,
-        compares: bool,
-        index: KeyIndex | None = None,
+        self, folder: Folder, identity: str, report: Report, *, compares: bool, index: KeyIndex | None = None
     ) -> None:
         """`identity` is the digest whose folder it is, `compares` as in `units_of`; `report` gets what goes wrong."""
         self._folder = folder
         self._identity = identity
-        self._score_block = score_block
         self._report = report
         self._compares = compares
-        self._lock = threading.Lock()  # of all that follows
         self._index = index or KeyIndex()
+        self._index_lock = threading.Lock()  # held for as long as a segment takes to be added
+        self._lock = threading.Lock()  # of all that follows
         self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
         self._unwritten: dict[bytes, bytes] = {}
         self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
-        self._blocks_in_work = 0
         self._look_lock = threading.Lock()
         self._next_look = 0.0
 
-    def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score a block as the scorer does; what isn't scored for it has `from_store`."""
-        with self._count_block():
-            self._read_new_segments_if_due()
-            by_request = [
-                [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
-                for request in requests
-            ]
-            unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
-            for keyed in itertools.chain.from_iterable(by_request):
-                unit_by_key.setdefault(keyed.key, keyed.unit)
-            ready, outcomes = self._find(unit_by_key)
-            claims, awaited = self._claim({key: unit for key, unit in unit_by_key.items() if key not in ready})
-            ready |= self._score(claims)  # before anything is waited for: else two threads might wait for each other
-            outcomes |= {key: future.result() for key, future in {**claims, **awaited}.items()}
-        return [_assemble(request, units, ready, outcomes) for request, units in zip(requests, by_request, strict=True)]
-
-    @contextmanager
-    def _count_block(self) -> Iterator[None]:
-        with self._lock:
-            self._blocks_in_work += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._blocks_in_work -= 1
-            self._write_if_due()
-
     # Look-ups.
+
+    def look_up(self, requests: Sequence[RenderedRequest]) -> Lookup:
+        """Cut requests into units, and find those that are stored; nothing is claimed."""
+        by_request = [
+            [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
+            for request in requests
+        ]
+        unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
+        for keyed in itertools.chain.from_iterable(by_request):
+            unit_by_key.setdefault(keyed.key, keyed.unit)
+        ready, outcomes = self._find(unit_by_key)
+        missing = {key: unit for key, unit in unit_by_key.items() if key not in ready}
+        return Lookup(requests, by_request, missing, ready, outcomes)
 
     def _read_new_segments_if_due(self) -> None:
         """Take in the segments that others have written since the last look."""
@@ -125,7 +122,7 @@ class StoredScores:
     def _read_new_segments(self) -> None:
         try:
             names = segment_names(self._folder)
-            with self._lock:
+            with self._index_lock:
                 new = self._index.lacking(names)
         except OSError as error:
             self._report(f"the store {self._folder.path} can't be listed, so that more is scored: {error_text(error)}")
@@ -140,13 +137,13 @@ class StoredScores:
     def _add(self, name: str, content: bytes) -> None:
         with self._report_errors_of(name):
             keys = keys_in(self._folder, name, self._identity, content)
-            with self._lock:
+            with self._index_lock:
                 self._index.add(name, keys, content)
 
     def _content(self, name: str) -> bytes | None:
         """The bytes of a segment; None if they can't be had or trusted."""
         with self._report_errors_of(name):
-            with self._lock:
+            with self._index_lock:
                 content = self._index.content(name)
             return read_content(self._folder, name) if content is None else content
         return None
@@ -157,7 +154,7 @@ class StoredScores:
         try:
             yield
         except SourceError as error:
-            with suppress(OSError), self._lock:
+            with suppress(OSError), self._index_lock:
                 self._index.drop(name)
             self._report(
                 f"{error}; it is left out, and what it holds is scored again. If that writes the same content, the file is "
@@ -190,7 +187,7 @@ class StoredScores:
 
     def _places(self, keys: Sequence[bytes]) -> Mapping[bytes, Place]:
         try:
-            with self._lock:
+            with self._index_lock:
                 return self._index.places(keys)
         except OSError as error:
             self._report(f"nothing is found in the store {self._folder.path}: {error_text(error)}")
@@ -201,9 +198,9 @@ class StoredScores:
 
     # Scoring.
 
-    def _claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, "_Claim"], dict[bytes, "Future[UnitOutcome]"]]:
-        """Divide units into those to be scored here, and those that other threads are scoring or have just scored."""
-        claims, awaited = dict[bytes, _Claim](), dict[bytes, Future[UnitOutcome]]()
+    def claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, "Claim"], dict[bytes, "Future[UnitOutcome]"]]:
+        """Divide units into those to be scored here, and those that others are scoring or have just scored."""
+        claims, awaited = dict[bytes, Claim](), dict[bytes, Future[UnitOutcome]]()
         with self._lock:
             for key, unit in units.items():
                 # Looked up again, under the lock: since `_find` another thread may have begun this unit, or finished it.
@@ -213,25 +210,25 @@ class StoredScores:
                     awaited[key] = Future()
                     awaited[key].set_result(UnitOutcome(value, True))
                 else:
-                    claims[key] = self._in_progress[key] = _Claim(unit)
+                    claims[key] = self._in_progress[key] = Claim(unit)
         return claims, awaited
 
-    def _score(self, claims: Mapping[bytes, "_Claim"]) -> dict[bytes, Scores]:
-        """Score what was claimed, and tell whoever waits for it the outcome or the error."""
-        if not claims:
-            return {}
+    @contextmanager
+    def settled(self, claims: Mapping[bytes, "Claim"]) -> Iterator[None]:
+        """Score in the block what was claimed, and `settle` it; else whoever waits for it gets the error."""
         try:
-            scored = self._score_block([claim.unit.request for claim in claims.values()])
-            fresh = dict(zip(claims, scored, strict=True))
-            outcomes = {
-                key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()
-            }
+            yield
         except BaseException as error:  # any: a claim that is never settled would be waited for without end
             with self._lock:
                 for key, claim in claims.items():
-                    del self._in_progress[key]
-                    claim.set_exception(error)
+                    if self._in_progress.pop(key, None) is claim:
+                        claim.set_exception(error)
             raise
+
+    def settle(self, claims: Mapping[bytes, "Claim"], scored: Sequence[Scores]) -> dict[bytes, Scores]:
+        """Tell whoever waits for what was claimed its scores, and keep those that last; returns them by key."""
+        fresh = dict(zip(claims, scored, strict=True))
+        outcomes = {key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()}
         with self._lock:
             self._unwritten_since = self._unwritten_since if self._unwritten else time.monotonic()
             for key, outcome in outcomes.items():
@@ -243,19 +240,19 @@ class StoredScores:
 
     # Writing.
 
-    def _write_if_due(self) -> None:
+    def _write_if_due(self, *, is_idle: bool) -> None:
         with self._lock:
             entries = self._unwritten
             is_large = len(entries) >= _ENTRIES or sum(map(len, entries.values())) >= _BYTES
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
-            if not entries or (self._blocks_in_work and not is_large and not is_old):
+            if not entries or not (is_idle or is_large or is_old):
                 return
             # Until the index has them, `_recent` finds them here: else an equal request would be scored again meanwhile.
             self._unwritten = {}
             self._being_written |= entries
         try:
             segment = write_segment(self._folder, self._identity, entries)
-            with self._lock:
+            with self._index_lock:
                 self._index.add(segment.name, list(entries), segment.content)
         except OSError as error:
             self._report(f"{self._folder.path}: scores can't be kept there: {error_text(error)}")
@@ -264,12 +261,55 @@ class StoredScores:
                 self._being_written.pop(key, None)
 
 
-class _Claim(Future[UnitOutcome]):
-    """A unit that one thread scores, and others may wait for."""
+class StoredScores(StoredUnits):
+    """A scorer's `score_block`, with the store of one identity around it."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        identity: str,
+        score_block: ScoreBlock,
+        report: Report,
+        *,
+        compares: bool,
+        index: KeyIndex | None = None,
+    ) -> None:
+        super().__init__(folder, identity, report, compares=compares, index=index)
+        self._score_block = score_block
+        self._blocks_in_work = 0
+
+    def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """Score a block as the scorer does; what isn't scored for it has `from_store`."""
+        with self._count_block():
+            self._read_new_segments_if_due()
+            known = self.look_up(requests)
+            claims, awaited = self.claim(known.missing)
+            if claims:  # before anything is waited for: else two threads might wait for each other
+                with self.settled(claims):
+                    scored = self._score_block([claim.unit.request for claim in claims.values()])
+                    known.ready.update(self.settle(claims, scored))
+            known.outcomes.update({key: future.result() for key, future in {**claims, **awaited}.items()})
+        return known.scores()
+
+    @contextmanager
+    def _count_block(self) -> Iterator[None]:
+        with self._lock:
+            self._blocks_in_work += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks_in_work -= 1
+            self._write_if_due(is_idle=not self._blocks_in_work)
+
+
+class Claim(Future[UnitOutcome]):
+    """A unit that one thread or request scores, and others may wait for."""
 
     def __init__(self, unit: StoredUnit) -> None:
         super().__init__()
         self.unit = unit
+        self.set_running_or_notify_cancel()  # from now on, nobody who waits can cancel it
 
 
 def _assemble(

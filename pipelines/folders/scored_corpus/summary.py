@@ -82,6 +82,8 @@ class Summary(Readable):
     corpus of more than 1,000,000 responses, or without their texts."""
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Time, engines and GPU-hours (`pipelines.run.runtime.run_timing`)."""
+    endpoint: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What an endpoint was asked for in all sessions: requests, tokens, cost, `system_fingerprint`s (`endpoint_notes`)."""
     left_out: Sequence[str] = field(default=(), compare=False)
     """Files in the input's folders that weren't read."""
     examples: Sequence[Example] = field(default=(), compare=False)

@@ -21,7 +21,7 @@ from pipelines.data.corpus.assay_folders import OutputKind
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.columns import WITHIN_ROW
 from pipelines.folders.run_folder.manifest import Manifest
-from pipelines.folders.run_folder.member_runs import MEMBERS, is_fake
+from pipelines.folders.run_folder.member_runs import CASCADE, MEMBERS, is_fake
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, open_scored
 from pipelines.results.comparison import matched
 from pipelines.results.comparison.kept_responses import is_filter
@@ -154,7 +154,8 @@ def _side(corpus: OpenedCorpus, only: int) -> ComparedFolder:
 
 def _model(manifest: Manifest) -> str:
     members = manifest.identity.get(MEMBERS)
-    return f"ensemble of {', '.join(members)}" if members else str(manifest.identity.get("model"))
+    kind = CASCADE if CASCADE in manifest.identity else "ensemble"
+    return f"{kind} of {', '.join(members)}" if members else str(manifest.identity.get("model"))
 
 
 def _differing_entries(first: Manifest, second: Manifest) -> list[str]:

@@ -40,12 +40,13 @@ from pipelines.results.filtering.filter_step import (
     ResponseEvaluator,
     filter_group,
 )
+from pipelines.results.filtering.labels import labels_hash
 from pipelines.results.filtering.response_rows import ResponseRows
 from pipelines.results.filtering.selection import Chosen, choose
 from pipelines.results.filtering.writers import Target
 from pipelines.run.runtime.workers import Workers, workers
 from pipelines.settings.recipe import write_recipe
-from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
+from pipelines.settings.run_settings import ChoiceSettings, FilterSettings, LabelledChoiceSettings
 
 __all__ = ["FilterSummary", "keep"]
 
@@ -171,7 +172,7 @@ def read_finished_filter(settings: FilterSettings) -> FilterSummary | None:
         corpus = open_scored(settings.scored, "filter", partial=settings.partial)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    document, source = settings.model_dump(mode="json"), (corpus.manifest.fingerprint, corpus.made_of)
+    document, source = _recorded(settings), (corpus.manifest.fingerprint, corpus.made_of)
     summaries = [output_folder.read_finished(folder, document, *source) for folder in _folders(settings)]
     return None if None in summaries else FilterSummary.read(summaries[0] or {})
 
@@ -200,14 +201,20 @@ def _number(groups: Iterable[Sequence[Part]]) -> list[Group]:
 
 def check(settings: ChoiceSettings) -> None:
     """Raise `SettingsError` if settings contradict each other, or filter nothing."""
-    selections = [name for name in _SELECTIONS if getattr(settings, name) is not None]
+    selections = settings.selections
     flags = [f"--{name.replace('_', '-')}" for name in selections]
     if len(selections) > 1:
         raise SettingsError(f"{' and '.join(flags)} don't go together: choose one, and put conditions into --where")
     if not selections and settings.where is None:
-        raise SettingsError("there is nothing to filter by: give --where, --top-fraction, --quantile or --top-k")
+        raise SettingsError("there is nothing to filter by: give --where, --top-fraction, --quantile, --top-k or --labels")
     if not selections and settings.by is not None:
-        raise SettingsError("--by is what --top-fraction, --quantile and --top-k choose by: give one of them")
+        raise SettingsError("--by is what --top-fraction, --quantile, --top-k and --labels choose by: give one of them")
+    if isinstance(settings, LabelledChoiceSettings):
+        aims = [f"--{name}" for name in ("precision", "recall") if getattr(settings, name) is not None]
+        if bool(aims) != (settings.labels is not None):
+            raise SettingsError(
+                f"{aims[0]} goes with --labels" if aims else "--labels goes with --precision, --recall or both: give one"
+            )
     if settings.top_k is None and (settings.per is not None or settings.min_gap is not None):
         raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
 
@@ -268,8 +275,15 @@ def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]
 
 def _describe(settings: FilterSettings) -> str:
     """The settings that decide what is kept, in one line."""
-    names = ("where", "by", *_SELECTIONS, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
+    labels = ("labels", "precision", "recall", *(["confidence"] if settings.labels else []))
+    names = ("where", "by", *_SELECTIONS, *labels, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
     return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
+
+
+def _recorded(settings: FilterSettings) -> dict[str, Any]:
+    """The settings as a result holds them, with a hash of the labels: others may have been put in the file's place."""
+    labels = {} if settings.labels is None else {"labels_hash": labels_hash(settings.labels)}
+    return settings.model_dump(mode="json") | labels
 
 
 def _document(
@@ -283,7 +297,7 @@ def _document(
     return {
         "holds": target.stem,
         "asked": _describe(settings),
-        "settings": settings.model_dump(mode="json"),
+        "settings": _recorded(settings),
         "selection": selection,
         "format": target.format,
         "why": target.why,

@@ -162,8 +162,7 @@ class ResponseEvaluator:
         Raises `ExpressionError`, and `SettingsError` if responses of several rows would be ranked by rewards that are
         comparable only `within_row`.
         """
-        selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
-        ranking = Ranking.check(choice.by or quoted(prefix + REWARD), schema) if selects else None
+        ranking = Ranking.check(choice.by or quoted(prefix + REWARD), schema) if choice.selections else None
         ours = {prefix + name for name in (REWARD, SCORES, VOTES)}
         if ranking is not None and within_row and choice.per != "row" and ours.intersection(ranking.columns):
             raise SettingsError(

@@ -12,9 +12,9 @@ prompt the first in the corpus win.
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -25,15 +25,17 @@ from duckdb import DuckDBPyConnection
 
 from pipelines.folders.scored_corpus import databases
 from pipelines.results.filtering.filter_step import GROUP, TIE, VALUE, EvaluatedRows, Selection
+from pipelines.results.filtering.labels import find_labelled_cut
 from pipelines.run.runtime.workers import Workers
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.run_settings import ChoiceSettings, LabelledChoiceSettings
 
 _MEMORY, _MEMORY_AFTER = "1GB", "64MB"
 """Memory of DuckDB while the keys are sorted, and afterwards, when it only looks up winners."""
-_PART, _PLACE, _CLOSE = "part", "place", "close"
+PART, PLACE, _CLOSE = "part", "place", "close"
 """Columns: the number of a part, the index of a response in it, and whether it is too close to the second best."""
 _KEY = pa.schema([(VALUE, pa.float64()), (TIE, pa.uint64())])
-_PLACED_KEY = pa.schema([*((name, pa.uint64()) for name in GROUP), *_KEY, (_PART, pa.uint32()), (_PLACE, pa.uint32())])
+PLACED_KEY = pa.schema([*_KEY, (PART, pa.uint32()), (PLACE, pa.uint32())])
+_GROUPED_KEY = pa.schema([*((name, pa.uint64()) for name in GROUP), *PLACED_KEY])
 
 
 class SourceEvaluator(Protocol):
@@ -58,6 +60,8 @@ class Boundary:
     tie: int = 0
     equal: int | None = None
     equal_kept: int | None = None
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """What labels showed of a cut that they were asked for."""
 
     def selection(self, first: int, last: int) -> Selection:
         """The selection for the parts from number `first` to number `last`. Small and picklable."""
@@ -73,7 +77,7 @@ class Boundary:
         counts = {"candidates": self.candidates, "kept": self.kept}
         boundary = {"boundary": self.value} if self.candidates else {}
         ties = {} if self.equal is None else {"equal": self.equal, "equal_kept": self.equal_kept}
-        return counts | boundary | ties
+        return counts | boundary | ties | ({"labels": dict(self.labels)} if self.labels else {})
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ class WinnerSelection:
 
     def reasons(self, rows: EvaluatedRows) -> pa.Array:
         """See `Selection`."""
-        part, place, close = (self.winners.column(name).to_numpy() for name in (_PART, _PLACE, _CLOSE))
+        part, place, close = (self.winners.column(name).to_numpy() for name in (PART, PLACE, _CLOSE))
         # `place` is the index of a response in its part, and `rows` are a slice of a part.
         is_in_slice = (part == rows.part) & (place >= rows.first) & (place < rows.first + rows.table.num_rows)
         indices = place[is_in_slice] - rows.first
@@ -104,7 +108,7 @@ class Winners:
 
     def selection(self, first: int, last: int) -> Selection:
         """The selection for the parts from number `first` to number `last`. Small and picklable."""
-        query = f"from winners where {_PART} between {first} and {last}"
+        query = f"from winners where {PART} between {first} and {last}"
         return WinnerSelection(self.database.sql(query).to_arrow_table())
 
     def as_json(self) -> dict[str, Any]:
@@ -118,11 +122,22 @@ Chosen = Boundary | Winners
 
 @contextmanager
 def choose(workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[SourceEvaluator, Any]]) -> Iterator[Chosen]:
-    """What a choice of --top-fraction, --quantile or --top-k comes to among all sources, each an evaluator and its data.
+    """What a choice of --top-fraction, --quantile, --top-k or --labels comes to among all sources: evaluators and data.
 
-    Raises `RunStopped` if DuckDB fails, as when the disk is full.
+    Raises `RunStopped` if DuckDB fails, as when the disk is full, and what `label_boundary` raises.
     """
-    schema = _KEY if choice.top_k is None else _PLACED_KEY
+    with collect_keys(workers, _KEY if choice.top_k is None else _GROUPED_KEY, sources) as database:
+        chosen = _find_boundary(database, choice) if choice.top_k is None else _rank(database, choice)
+        # Of 1,000,000 keys the cache holds 70 to 85 MB, which a lower bound gives back.
+        database.execute(f"drop table keys; set memory_limit = '{_MEMORY_AFTER}'")
+        yield chosen
+
+
+@contextmanager
+def collect_keys(
+    workers: Workers, schema: pa.Schema, sources: Sequence[tuple[SourceEvaluator, Any]]
+) -> Iterator[DuckDBPyConnection]:
+    """A database with a table `keys` of all candidates of the sources, each an evaluator and its data."""
     with databases.spilling("select", _MEMORY, "the best can't be chosen") as database:
         database.register("arrived", schema.empty_table())
         database.execute("create table keys as from arrived")
@@ -132,10 +147,7 @@ def choose(workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[Sou
             database.execute("insert into keys from arrived")
         database.commit()
         database.unregister("arrived")
-        chosen = _find_boundary(database, choice) if choice.top_k is None else _rank(database, choice)
-        # Of 1,000,000 keys the cache holds 70 to 85 MB, which a lower bound gives back.
-        database.execute(f"drop table keys; set memory_limit = '{_MEMORY_AFTER}'")
-        yield chosen
+        yield database
 
 
 def _evaluate_keys(schema: pa.Schema, evaluator: SourceEvaluator, data: Any) -> pa.Table:
@@ -149,14 +161,18 @@ def _keys(schema: pa.Schema, rows: EvaluatedRows) -> pa.Table:
     columns |= {
         VALUE: rows.values[indices] + 0.0,  # -0.0 + 0.0 is 0.0
         TIE: rows.ties[indices],
-        _PART: np.full(indices.size, rows.part),
-        _PLACE: indices + rows.first,
+        PART: np.full(indices.size, rows.part),
+        PLACE: indices + rows.first,
     }
     return pa.table({name: columns[name] for name in schema.names}, schema)
 
 
 def _find_boundary(database: DuckDBPyConnection, choice: ChoiceSettings) -> Boundary:
     ((total,),) = database.execute("select count(*) from keys").fetchall()
+    if isinstance(choice, LabelledChoiceSettings) and choice.labels is not None:
+        cut, shown = find_labelled_cut(database, choice.labels, choice)
+        ((kept,),) = database.execute("select count(*) from keys where value >= $1", [cut]).fetchall()
+        return Boundary("labels", total, kept, cut, labels=shown)
     if choice.top_fraction is not None:
         return _fraction_boundary(database, choice.top_fraction, total) if total else Boundary("top_fraction")
     assert choice.quantile is not None
@@ -214,18 +230,18 @@ def _rank(database: DuckDBPyConnection, choice: ChoiceSettings) -> Winners:
     database.execute(
         f"""
         create table winners as
-        select {_PART}, {_PLACE}, not coalesce(
+        select {PART}, {PLACE}, not coalesce(
             case when best = second then 0 else best - second end >= $min_gap, $min_gap is null
         ) as {_CLOSE}
         from (
-            select {_PART}, {_PLACE}, row_number() over ranked as rank,
+            select {PART}, {PLACE}, row_number() over ranked as rank,
                 first_value({VALUE}) over ranked as best, nth_value({VALUE}, 2) over whole as second
             from keys
             window
-                ranked as (partition by {", ".join(GROUP)} order by {VALUE} desc, {TIE} desc, {_PART}, {_PLACE}),
+                ranked as (partition by {", ".join(GROUP)} order by {VALUE} desc, {TIE} desc, {PART}, {PLACE}),
                 whole as (ranked rows between unbounded preceding and unbounded following)
         )
-        where rank <= $top_k order by {_PART}, {_PLACE}
+        where rank <= $top_k order by {PART}, {PLACE}
         """,
         {"top_k": min(choice.top_k or 0, sys.maxsize), "min_gap": choice.min_gap},
     )

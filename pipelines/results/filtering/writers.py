@@ -24,7 +24,7 @@ from pipelines.results.filtering.json_splice import one_line, splice, wrap
 from pipelines.results.filtering.response_rows import ResponseRows
 
 _ROW_GROUP_BYTES = 32 * 2**20
-_NO_OBJECT = frozenset(
+NO_OBJECT = frozenset(
     {
         Reason.NOT_UTF8, Reason.BROKEN_JSON, Reason.NOT_AN_OBJECT, Reason.TOO_DEEP, Reason.RECORD_TOO_LARGE,
         Reason.COLUMN_COLLISION,  # an object, but with fields of our names
@@ -193,7 +193,7 @@ def _lines(target: Target, table: pa.Table) -> Iterator[bytes]:
         elif not target.fields:
             yield one_line(record) or wrap(record, fields)  # a record of white space alone would be an empty line
         # Whole, in a field of its own: fields can't be added to what is no object, nor twice under one name.
-        elif reason in _NO_OBJECT or _has_field(record, target.why):
+        elif reason in NO_OBJECT or _has_field(record, target.why):
             yield wrap(record, fields)
         else:
             yield splice(record, fields)

@@ -39,6 +39,8 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
         "limit": settings.corpus.limit,
         "max_record_bytes": settings.corpus.max_record_bytes,
         "prefix": settings.prefix,
+        # What an endpoint says of its own prompts and revision holds, and not what would be done here.
+        **({} if model.remote is None else model.remote.identity),
         **more,
     }
     return Manifest(identity, plan.files, plan.preparation.columns, provenance(settings))
@@ -50,7 +52,7 @@ def scoring_identity(model: RewardModel, engine: EngineSettings) -> dict[str, An
     With the versions of Assay and vLLM, as what a new version mends must not come back from a store.
     """
     return {
-        **model.identity_on(engine),
+        **model.tracing.identity_on(engine),  # a store keeps a judge's texts, whether they are asked for or not
         "task": model.task.value,  # of the engine, which `turns: all` changes
         "one_pass": model.one_pass,
         **{name: version for name, version in versions().items() if name != "ray"},

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from actors.contracts.judge import Judge
 from actors.engine.engine_arguments import check_installed
 from actors.errors import OutputError, SettingsError
 from actors.records import Reasoning
@@ -31,6 +30,7 @@ from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, Jud
 # Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
 _MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
 _MIN_PART_ROWS_GENERATING = 8  # rows for a judge or a policy, which generate text: a row may take minutes
+_MAX_CALLS = 32  # parts that an actor works on at a time
 # A worker holds a few blocks, and several times their size in Python objects.
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 64 * 1024, 64 * 2**20
 # A prepared row holds its record, its flat columns, the texts of its responses, and four bytes per token; a token is three
@@ -98,7 +98,10 @@ def resolve(
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
     min_part_rows = _MIN_PART_ROWS if not (model.task.writes or unanswered) else _MIN_PART_ROWS_GENERATING
-    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / 200)))
+    parts = 200
+    if settings.model.endpoint.batch:  # all parts at once, so that few batches hold all prompts
+        min_part_rows, parts = _MIN_PART_ROWS, _MAX_CALLS
+    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / parts)))
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs))
@@ -139,13 +142,13 @@ def preparation_of(
         settings.prefix,
         family.steps,
         reserved=reserved,
-        votes=isinstance(family, Judge),
-        trace=isinstance(family, Judge) and model.judge.trace,
+        votes=family.gives_votes,
+        trace=model.judge.trace,
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
         mixed=row_shape.is_mixed,
         row_outputs=family.row_outputs,
-        within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
+        within_row=family.is_within_row(model.weights),
         flags=(
             *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),
             *((FROM_STORE,) if settings.store is not None else ()),

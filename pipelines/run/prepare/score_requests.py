@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, RenderedRequest, Score
-from actors.rendering.renderer import Renderer
-from actors.rendering.verifier_renderer import VerifierRenderer, renderer_of
+from actors.rendering.choose_renderer import AnyRenderer, renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
@@ -134,14 +133,14 @@ def judged_text(text: str, preparation: Preparation) -> str:
     return final_answer(text) if strips_reasoning(preparation) else text
 
 
-def renderer(model: RewardModel, render: RenderSettings) -> Renderer | VerifierRenderer:
+def renderer(model: RewardModel, render: RenderSettings) -> AnyRenderer:
     """The renderer, one per process and model: a tokenizer takes seconds to load."""
     return _renderer_of(pickle.dumps((model, render)))
 
 
 # Keyed by the pickle, since models and settings hold dicts and aren't hashable.
 @lru_cache(maxsize=4)
-def _renderer_of(settings: bytes) -> Renderer | VerifierRenderer:
+def _renderer_of(settings: bytes) -> AnyRenderer:
     return renderer_of(*pickle.loads(settings))
 
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -32,7 +33,14 @@ class Pool:
 
 
 @contextmanager
-def pool(kind: type, arguments: Sequence[Any], *, size: int, options: Mapping[str, Any]) -> Iterator[Pool]:
+def pool(
+    kind: type,
+    arguments: Sequence[Any],
+    named: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    size: int,
+    options: Mapping[str, Any],
+) -> Iterator[Pool]:
     """`size` actors of the class `kind`, killed at the end of the block. `options` are Ray's, for their placement."""
     remote: Any = ray.remote(kind)
     actor = remote.options(
@@ -42,7 +50,7 @@ def pool(kind: type, arguments: Sequence[Any], *, size: int, options: Mapping[st
         max_concurrency=_CALLS_AT_A_TIME,
         **options,
     )
-    actors = tuple(actor.remote(*arguments) for _ in range(size))
+    actors = tuple(actor.remote(*arguments, **named) for _ in range(size))
     try:
         yield Pool(actors)
     finally:

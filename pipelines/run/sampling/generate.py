@@ -6,6 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from actors.endpoint.client import CircuitBreaker, EndpointClient
+from actors.endpoint.completion import read_completion
+from actors.endpoint.faults import CHAT, MODELS, EndpointFault, display_url
+from actors.endpoint.http import http_client, listed_models, send
 from actors.errors import EndpointError, EngineError
 from actors.records import Reason
 from actors.scorers.head_scorer import gather
@@ -17,10 +21,6 @@ from pipelines.folders.run_folder.earlier_run import DRAWN
 from pipelines.folders.run_folder.parts import Parts, read_tables
 from pipelines.run.prepare.policy_prompts import PromptRow
 from pipelines.run.runtime.engine_actors import Pool
-from pipelines.run.sampling.completion import read_completion
-from pipelines.run.sampling.endpoint_client import CircuitBreaker, EndpointClient
-from pipelines.run.sampling.endpoint_faults import CHAT, MODELS, EndpointFault, display_url
-from pipelines.run.sampling.endpoint_http import http_client, listed_models, send
 
 _MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
 _PROBE = "Hello"

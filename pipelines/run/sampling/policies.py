@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.contracts.judge import Judge
+from actors.endpoint.account import Notes
 from actors.engine import engine_arguments
 from actors.errors import SettingsError
 from actors.launch.placement import actor_options, cluster_gpus, engine_gpus, wait_for_room
@@ -145,15 +146,15 @@ class Engines:
             return FromEndpoint(settings, name, at_a_time, timeout_s, patience_s, self.endpoint_ledgers[-1])
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
-    def judges(self, model: RewardModel, replicas: int, store: OpenStore | None) -> Pool:
-        """The judge's pool, with a store of scores if there is one."""
-        return self._pool(BatchActor, model, self.settings.engine, replicas, store)
+    def judges(self, model: RewardModel, replicas: int, store: OpenStore | None, notes: Notes | None = None) -> Pool:
+        """The judge's pool, with a store of scores if there is one, and notes of what an endpoint was asked for."""
+        return self._pool(BatchActor, model, self.settings.engine, replicas, store, notes=notes)
 
-    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, *more: Any) -> Pool:
+    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, *more: Any, **named: Any) -> Pool:
         wait_for_room(engine, model, self.note)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1], *more)
-        return self.stack.enter_context(pool(kind, arguments, size=replicas, options=actor_options(engine)))
+        return self.stack.enter_context(pool(kind, arguments, named, size=replicas, options=actor_options(engine)))
 
 
 def sizes(settings: Sampling, writers: int, *, with_judge: bool = True) -> tuple[int, int]:

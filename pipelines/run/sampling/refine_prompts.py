@@ -23,6 +23,7 @@ from actors.settings.replica import PolicySettings
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
+from pipelines.folders.run_folder.endpoint_notes import endpoint_notes
 from pipelines.folders.scored_corpus.summary import Summary, connected
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.policy_prompts import PromptPreparation
@@ -162,7 +163,7 @@ class _Refining:
                 CandidateBudget(DrawSettings()),  # not used: the tree says how many texts a prompt gets
                 self.settings.policy.policy_seed,
                 drafter,
-                engines.judges(run.preparation.model, judges, run.store),
+                engines.judges(run.preparation.model, judges, run.store, endpoint_notes(run.parts.folder)),
             )
             step = RefineStepSettings(
                 sampling,

@@ -33,6 +33,7 @@ from pipelines.data.storage.lease import lease
 from pipelines.folders.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
 from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.earlier_run import DRAWN
+from pipelines.folders.run_folder.endpoint_notes import endpoint_notes
 from pipelines.folders.run_folder.parts import Parts, named_run
 from pipelines.folders.scored_corpus.summary import Summary, connected
 from pipelines.folders.scored_corpus.unscored import SAY_REASONING
@@ -201,7 +202,11 @@ class _Sampling:
         with ExitStack() as stack:
             engines = Engines(stack, settings, note)
             source = drawn or engines.source(settings.policy, self.preparation.policy, writers)
-            judge = engines.judges(run.preparation.model, judges, run.store) if self.judges else None
+            judge = (
+                engines.judges(run.preparation.model, judges, run.store, endpoint_notes(run.parts.folder))
+                if self.judges
+                else None
+            )
             budget, seed = CandidateBudget(settings.draw), settings.policy.policy_seed
             step = SampleStepSettings(step_settings(run), budget, seed, source, judge)
             dataset = step_dataset(run, units, self.preparation, SampleStep, step)

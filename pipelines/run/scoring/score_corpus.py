@@ -48,6 +48,7 @@ from pipelines.folders.run_folder.carried_columns import check_carried
 from pipelines.folders.run_folder.columns import FROM_STORE, TEXT, Columns
 from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.earlier_run import FILES_KEY, earlier_run
+from pipelines.folders.run_folder.endpoint_notes import endpoint_work
 from pipelines.folders.run_folder.folder_state import FolderState
 from pipelines.folders.run_folder.manifest import Manifest, files_mark, provenance
 from pipelines.folders.run_folder.part import Counts, Part
@@ -77,6 +78,8 @@ _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part."""
+_BATCH_S = 3 * 24 * 3600.0
+"""A batch of an endpoint takes up to a day, and what fails for the moment is sent three times."""
 _LEDGER_S = 30.0  # timeout of a ledger's answer
 _SMALL_INPUT_BYTES = 2**20
 """Input (compressed or not) that one process prepares in less time than a second process needs to import its tokenizer."""
@@ -202,7 +205,9 @@ def _execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observ
         counts = state.audit()
         try:
             summary = saved or summarise(run.parts, run.manifest.columns, counts)
-            summary = replace(summary, work=asdict(read_run_work(run.parts, len(state.parts))), left_out=run.left_out)
+            work = asdict(read_run_work(run.parts, len(state.parts)))
+            endpoint = endpoint_work(run.parts.folder)
+            summary = replace(summary, work=work, left_out=run.left_out, endpoint=endpoint)
             break
         except (SourceError, AuditError):
             # A part is damaged, or contradicts its name. Drop such parts and score their rows again; if there are none, the
@@ -410,7 +415,7 @@ def read_units(run: Run, units: Sequence[Unit], prepare: Prepare, task_limit: in
     context = DataContext.get_current()
     # A block is what an actor's death loses, and the least that an actor gets. About a part, instead of Ray's 128 MiB.
     context.target_max_block_size = run.block_bytes
-    context.execution_no_progress_timeout_s = _NO_PROGRESS_S
+    context.execution_no_progress_timeout_s = _NO_PROGRESS_S if not run.settings.model.endpoint.batch else _BATCH_S
     context.enable_progress_bars = False  # Ray's show blocks and operators; ours shows responses and reasons
     source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes, run.task_bytes, prepare)
     return ray.data.read_datasource(source, override_num_blocks=source.tasks, concurrency=task_limit)

@@ -9,9 +9,11 @@ receives one row of counts per part.
 import itertools
 import json
 import math
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -20,6 +22,7 @@ import pyarrow as pa
 import ray
 
 from actors.engine.protocol import Engine
+from actors.errors import CostReached
 from actors.records import Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import EngineSettings
@@ -29,6 +32,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import Range
 from pipelines.data.corpus.readers import END, FILE, RESERVED, START
 from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.endpoint_notes import endpoint_notes
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.score_store.open_store import OpenStore
@@ -109,6 +113,32 @@ def repeat_rows(table: pa.Table, counts: Sequence[int]) -> pa.Table:
     return pa.concat_tables(table.slice(position, 1) for position in positions)
 
 
+class PartsUnderWay:
+    """Lets parts that can still be paid be committed before the error of one that can't ends the run."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """One part. Raises what the block raises; `CostReached` when no other part is under way any more."""
+        with self._changed:
+            self._count += 1
+        is_stopped = False
+        try:
+            yield
+        except CostReached:
+            is_stopped = True
+            raise
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify_all()
+                if is_stopped:
+                    self._changed.wait_for(lambda: not self._count)
+
+
 class ScoreStep:
     """The actor class for Ray Data: holds a scorer, and commits what it scores."""
 
@@ -116,7 +146,9 @@ class ScoreStep:
         """`files` is Ray's reference to the `FileTable`. Without an `engine` it starts its own."""
         self._settings = settings
         self._files: FileTable = ray.get(files)
-        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store, engine)
+        notes = endpoint_notes(settings.parts.folder)
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store, engine, notes=notes)
+        self._parts_under_way = PartsUnderWay()
         self._metrics = RunMetrics(settings.preparation.model.model)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
         self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
@@ -142,6 +174,10 @@ class ScoreStep:
         place = stretch.part(rows, []).place
         if done := self._done.get(place):
             return part_report(done, [])
+        with self._parts_under_way.one():
+            return self._score(stretch, rows, place)
+
+    def _score(self, stretch: Stretch[PreparedRow], rows: int, place: str) -> dict[str, Any]:
         requests = requests_of(stretch.rows)
         with self._metrics.scoring_part():
             block_scores = self._actor.score(place, requests)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actors.errors import SettingsError
-from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
-from actors.settings.verifier import AS_GIVEN
+from actors.settings.endpoint import HERE, check_engine
+from actors.settings.replica import ModelSettings
 from actors.text.model_names import short_names
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
@@ -20,9 +20,8 @@ from pipelines.run.scoring import score_corpus
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
-from pipelines.workflows.benchmarking.endpoint_run import score_on_endpoint
 
-_OF_MODEL = ("family", "chat_template", "read", "judge", "verifier")
+_OF_MODEL = ("family", "chat_template", "read", "judge", "verifier", "endpoint")
 
 
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
@@ -34,13 +33,13 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     if not settings.model:
         needs = "--endpoint needs --model, the name of a model there"
         raise SettingsError(
-            needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
+            needs if settings.endpoint != HERE else "settings of how files are scored need --model, which scores them"
         )
-    unused = (settings.render, settings.engine, settings.store, settings.chat_template, settings.verifier)
-    if settings.endpoint is not None and unused != (RenderSettings(), EngineSettings(), None, None, AS_GIVEN):
-        raise SettingsError(
-            "--endpoint scores as the endpoint was started: leave out settings of engine, prompts, verifiers and store"
-        )
+    if settings.endpoint != HERE:
+        try:
+            check_engine(settings.engine, render=settings.render)
+        except ValueError as error:
+            raise SettingsError(str(error)) from error
     files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
@@ -58,7 +57,7 @@ def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[Benc
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
     """Raise `SettingsError` if `as_published` can't be done, or is known of none of these models on these benchmarks."""
-    if settings.endpoint is not None:
+    if settings.endpoint != HERE:
         raise SettingsError(
             "--as-published changes how prompts are made, and an endpoint makes its own: leave out --endpoint"
         )
@@ -85,10 +84,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
                 accept_versions=settings.accept_versions,
                 prefix=benchmarks()[benchmark].prefix,
             )
-            if settings.endpoint is None:
-                score_corpus.score(run, progress)
-            else:
-                score_on_endpoint(settings, run, progress)
+            score_corpus.score(run, progress)
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)

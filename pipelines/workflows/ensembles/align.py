@@ -4,6 +4,7 @@ All members scored the same files, so each holds the same responses, however its
 and name as DuckDB reads them, which spills to disk, so that memory holds neither the responses nor the prompts.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,9 +45,16 @@ class MemberRun:
     manifest: Manifest
     entries: Sequence[tuple[Part, Entry]]
 
+    @property
+    def places(self) -> dict[Part, int]:
+        """The index in the corpus of the first response of each part."""
+        parts = sorted(part for part, _ in self.entries)
+        ends = itertools.accumulate((part.counts.responses for part in parts), initial=0)
+        return dict(zip(parts, ends, strict=False))
 
-def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> dict[Part, int]:
-    """Create the table `responses`; returns the index of the first response of each part of the first member.
+
+def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
+    """Create the table `responses`.
 
     It has `place`, a response's index in the corpus; `prompt`, the group of responses that its z-scores are among; the
     members' rewards as `r0`, `r1` ..., all null unless all scored it; and `status`, `reason`, `tokens` and `truncated` of
@@ -69,11 +77,6 @@ def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> 
             _refuse_other(connection, first, run)
         # Rows and names are unique; else each pair of equals would be a response.
         raise AuditError(f"the members should hold {counts[0]:,} different responses, and {joined:,} were joined")
-    places, count = dict[Part, int](), 0
-    for part, _ in sorted(first.entries):
-        places[part] = count
-        count += part.counts.responses
-    return places
 
 
 def _files(run: MemberRun) -> set[tuple[str, int, str]]:
@@ -81,7 +84,7 @@ def _files(run: MemberRun) -> set[tuple[str, int, str]]:
     return {(file.name, file.size, file.fingerprint) for file in run.manifest.files}
 
 
-def _read_responses(run: MemberRun) -> pa.RecordBatchReader:
+def read_responses(run: MemberRun) -> pa.RecordBatchReader:
     """A member's responses. Can be read once."""
     prefix = run.manifest.columns.prefix
 
@@ -99,8 +102,8 @@ def _read_responses(run: MemberRun) -> pa.RecordBatchReader:
 
 def _refuse_other(connection: DuckDBPyConnection, first: MemberRun, other: MemberRun) -> None:
     """Raise `AuditError` for the first response that isn't in both members; return if there is none."""
-    connection.register("m0", _read_responses(first))
-    connection.register("m1", _read_responses(other))
+    connection.register("m0", read_responses(first))
+    connection.register("m1", read_responses(other))
     differences = connection.execute(
         "select row_id, name, m0.place is null from m0 full join m1 using (row_id, name) "
         "where m0.place is null or m1.place is null order by m0.place nulls last, m1.place limit 1"
@@ -120,7 +123,7 @@ def _join(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
     """
     tables = [f"m{number}" for number in range(len(runs))]
     for table, run in zip(tables, runs, strict=True):
-        connection.register(table, _read_responses(run))
+        connection.register(table, read_responses(run))
 
     def of_each(text: str, separator: str = ", ") -> str:
         return separator.join(text.format(table) for table in tables)

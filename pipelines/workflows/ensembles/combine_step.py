@@ -9,8 +9,8 @@ from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, TEX
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 
-COMBINED = ["reward", "scores", "status", "reason", "tokens", "truncated", "suspect"]
-"""The combined results of a response, in the order in which a scored corpus has them."""
+COMBINED = ("reward", "scores", "status", "reason", "tokens", "truncated", "suspect")
+"""The combined results of a response of an ensemble, in the order in which a scored corpus has them."""
 
 
 @dataclass(frozen=True)
@@ -20,29 +20,31 @@ class CombineStep:
     source: Parts
     target: Parts
     columns: Columns
+    combined: Sequence[str]
     metadata: Mapping[str, str]
 
 
 def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> int:
-    """Write parts; `numbers` (`Baselines.numbers`) has a row per response of them. Returns the number of responses.
+    """Write parts; `numbers` has a row per response of them. Returns the number of responses.
 
     Idempotent: a retry writes the same, and a part that is committed already is left alone.
     """
     first = 0
     for part in parts:
         rows = read_table(step.source.path(part))
-        table = _combined_rows(step.columns, rows, numbers.slice(first, rows.num_rows))
+        table = _combined_rows(step, rows, numbers.slice(first, rows.num_rows))
         first += rows.num_rows
         step.target.commit(part._replace(counts=_counts(step, part, table), run=""), table, step.metadata)
     return first
 
 
-def _combined_rows(columns: Columns, rows: pa.Table, numbers: pa.Table) -> pa.Table:
+def _combined_rows(step: CombineStep, rows: pa.Table, numbers: pa.Table) -> pa.Table:
     """The first member's rows, and its examples, with the combined results, which have a row per row, in the same order."""
+    columns = step.columns
     names = [*columns.repeated.names, *(columns.prefix + name for name in (ROW, RESPONSE, PROMPT_HASH))]
     if columns.text:
         names.append(columns.prefix + TEXT)
-    combined = numbers.select(COMBINED)
+    combined = numbers.select(list(step.combined))
     table = pa.table([*rows.select(names).columns, *combined.columns], columns.schema.names).cast(columns.schema)
     return table.replace_schema_metadata(rows.schema.metadata)
 

@@ -10,17 +10,20 @@ from actors.contracts.family import PRINCIPLE
 from actors.errors import OutputError, SettingsError
 from actors.launch.start_engine import engine_identity
 from actors.reward_model import resolve_model
-from actors.settings.replica import Dtype, ModelSettings
+from actors.settings.endpoint import HERE
+from actors.settings.replica import Dtype, EngineSettings, ModelSettings
 from pipelines.data import storage
 from pipelines.folders.run_folder.columns import SUSPECT
 from pipelines.folders.run_folder.earlier_run import earlier_run
 from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
-from pipelines.settings.run_settings import CorpusSettings, EnsembleSettings, MemberSettings, ScoreSettings
+from pipelines.settings.run_settings import CorpusSettings, MemberSettings, MembersSettings, ScoreSettings
 
 KEPT_FREE = (SUSPECT,)
 """Columns that a member's run reserves, as only the combined corpus has them."""
+_ONE_ENGINE = dict.fromkeys(("replicas", "max_replicas", "min_replicas"))
+"""Of an endpoint, whatever the engines of the other members are."""
 _COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
@@ -29,14 +32,17 @@ class Member(NamedTuple):
 
     name: str
     settings: ScoreSettings
+    reserved: tuple[str, ...] = KEPT_FREE
 
     def check(self) -> "CheckedMember":
         """Resolve the run, and check that it can start or resume. Raises a `UserError` if it can't."""
-        plan = resolve_run.resolve(self.settings, KEPT_FREE)
+        plan = resolve_run.resolve(self.settings, self.reserved)
         manifest = manifest_of(plan, self.settings)
         earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
-        if earlier is not None and earlier.columns.reserved != KEPT_FREE:
-            raise OutputError(f"{self.settings.output} was scored by itself and not for an ensemble; move it away")
+        if earlier is not None and earlier.columns.reserved != self.reserved:
+            raise OutputError(
+                f"{self.settings.output} was scored by itself and not for this run of several models; move it away"
+            )
         if earlier is not None:
             try:
                 earlier.check(manifest)
@@ -88,8 +94,11 @@ def score_fields(names: Sequence[str]) -> tuple[str, ...]:
     return (*names, *_COMBINED[:3], *(f"z_{name}" for name in names), *_COMBINED[3:])
 
 
-def members(settings: EnsembleSettings) -> list[Member]:
-    """The members in their order. Raises `SettingsError` if two have equal settings, or a name is in use."""
+def members(settings: MembersSettings, reserved: tuple[str, ...] = KEPT_FREE) -> list[Member]:
+    """The members in their order, whose runs keep the `reserved` names of columns free.
+
+    Raises `SettingsError` if two have equal settings, or a name is in use.
+    """
     for number, model in enumerate(settings.models):
         if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:number]):
             raise SettingsError(f"{model.model} is given twice with the same settings, and would only agree with itself")
@@ -98,22 +107,22 @@ def members(settings: EnsembleSettings) -> list[Member]:
         _check_read(settings)
     # The combined parts take the texts from the first member's, so the others needn't store them again.
     return [
-        Member(name, _score_settings(settings, name, model, text=settings.text and name == names[0]))
+        Member(name, _score_settings(settings, name, model, text=settings.text and name == names[0]), reserved)
         for name, model in zip(names, settings.models, strict=True)
     ]
 
 
-def _score_settings(settings: EnsembleSettings, name: str, member: MemberSettings, *, text: bool) -> ScoreSettings:
+def _score_settings(settings: MembersSettings, name: str, member: MemberSettings, *, text: bool) -> ScoreSettings:
     model = ModelSettings(**{field: getattr(member, field) for field in ModelSettings.model_fields})
-    if model.dtype is Dtype.AUTO:
+    if model.dtype is Dtype.AUTO and model.endpoint == HERE:
         model = model.model_copy(update={"dtype": settings.dtype})
     return ScoreSettings(
         corpus=_corpus_of(settings, model),
         output=folder_of(settings.output, name),
         model=model,
         render=settings.render,
-        engine=member.engine or settings.engine,
-        work=settings.work,
+        engine=member.engine or (settings.engine if model.endpoint == HERE else EngineSettings()),
+        work=settings.work if model.endpoint == HERE else settings.work.model_copy(update=_ONE_ENGINE),
         prefix=settings.prefix,
         text=text,
         store=settings.store,
@@ -123,7 +132,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
     )
 
 
-def _corpus_of(settings: EnsembleSettings, model: ModelSettings) -> CorpusSettings:
+def _corpus_of(settings: MembersSettings, model: ModelSettings) -> CorpusSettings:
     """The input of a member, without the columns of fields that it doesn't read: they are for others."""
     columns = settings.corpus.columns
     if not columns:
@@ -133,7 +142,7 @@ def _corpus_of(settings: EnsembleSettings, model: ModelSettings) -> CorpusSettin
     return settings.corpus.model_copy(update={"field": kept, "reference_column": None, "criteria_column": None})
 
 
-def _check_read(settings: EnsembleSettings) -> None:
+def _check_read(settings: MembersSettings) -> None:
     """Raise `SettingsError` for a column of a field that no member reads."""
     names = set().union(*(_read_fields(settings, model) for model in settings.models))
     if unread := sorted(settings.corpus.columns.keys() - names):
@@ -142,7 +151,7 @@ def _check_read(settings: EnsembleSettings) -> None:
         )
 
 
-def _read_fields(settings: EnsembleSettings, model: ModelSettings) -> set[str]:
+def _read_fields(settings: MembersSettings, model: ModelSettings) -> set[str]:
     family = resolve_model(model, settings.render).family
     return {*family.field_names, *((PRINCIPLE,) if family.takes_principles else ())}
 

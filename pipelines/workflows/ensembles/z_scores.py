@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
 from actors.records import Reason, Status
@@ -152,12 +151,6 @@ class Baselines:
             "from responses left join measured using (place) "
             "left join disagreement on responses.prompt = disagreement.prompt) order by place"
         )
-
-    def numbers(self, first: int, count: int) -> pa.Table:
-        """The rows of `count` responses from index `first` on, as `combine_step.COMBINED`."""
-        return self._connection.sql(
-            f"from numbers where place >= {first} and place < {first + count} order by place"
-        ).to_arrow_table()
 
     def _agreement(self, first: int, second: int) -> MemberAgreement:
         (share,) = self._fetch_row(f"select avg(same{first}_{second}::int) from disagreement")

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
+from actors.endpoint.account import BYTES_PER_TOKEN
+from actors.endpoint.remote_model import RemoteModel
 from actors.engine.protocol import Task
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
@@ -110,6 +112,8 @@ class CostEstimate:
 
 def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings) -> CostEstimate:
     """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable."""
+    if basis.model.remote is not None:
+        return _remote_cost(tokens, basis.model, basis.model.remote, settings)
     if basis.verifies:
         nothing = Estimate.exact(0)
         return CostEstimate(0, basis.pool.replicas or 1, None, None, None, nothing, nothing, None, ())
@@ -139,6 +143,23 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
         least = passed.times(least_seconds(basis.size, basis.precision, 1, engines * engine_gpus))
     return CostEstimate(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
+
+
+def _remote_cost(
+    tokens: Mapping[str, Estimate], model: RewardModel, remote: RemoteModel, settings: BillSettings
+) -> CostEstimate:
+    """The price of the tokens that an endpoint is asked for; None without prices, as any other endpoint's time."""
+    assumptions = [f"a prompt has a token for {BYTES_PER_TOKEN} bytes, which only the endpoint counts"]
+    written = None
+    if model.task.writes and model.answer_tokens:
+        written, assumption = _written_tokens(tokens, model, settings, None)
+        assumptions += [assumption, "no retries of answers without a verdict"]
+    prices, cost = remote.settings, None
+    if prices.input_price is not None:
+        cost = tokens["read_tokens"].times(prices.input_price / 1e6)
+        if written is not None and prices.output_price is not None:
+            cost = cost.plus(written.times(prices.output_price / 1e6))
+    return CostEstimate(0, 1, None, written, None, None, cost, None, tuple(assumptions))
 
 
 def _count_engines(basis: CostBasis, gpus: int | None) -> int:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from actors.capacity.layout import Need, Size
 from actors.capacity.sizes import size_of_model
 from actors.errors import SettingsError
+from actors.settings.endpoint import HERE
 from actors.settings.replica import TooLong
 from pipelines.data.corpus.corpus_files import InputFile, Range
 from pipelines.data.corpus.readers import read_group
@@ -132,7 +133,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         estimates |= {name: Estimate(0.0, 0.0, accepted * model.max_model_len) for name in ("tokens", "read_tokens")}
     # The layout needs memory for a whole prompt and its answer: for the context that was trained, not for what was sampled.
     context = settings.card.context or model.context
-    size = _size(settings.model.model)
+    size = None if model.remote else _size(settings.model.model)
     layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
     basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
@@ -224,6 +225,8 @@ def _layout(
     settings: PlanSettings, size: Size | None, context: int, longest: int, dtype: str
 ) -> tuple[Need | None, str | None]:
     """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
+    if settings.model.endpoint != HERE:
+        return None, None
     if size is None:
         return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
     need = layout_for(size, settings.card, context, dtype)

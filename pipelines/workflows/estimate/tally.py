@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.contracts.judge import Judge
+from actors.contracts.served import Served
 from actors.records import Prompt, RenderedRequest
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import group_by_prefix
@@ -77,15 +78,16 @@ class Tally:
             _judge_prompts(request, family) if isinstance(family, Judge) else request.prompts for request in row.requests
         ]
         for request, prompts in zip(row.requests, prompts_by_request, strict=True):
-            self._add_request(request, prompts, isinstance(family, Judge))
+            self._add_request(request, prompts, model)
         all_prompts = list(itertools.chain.from_iterable(prompts_by_request))
         # In one pass, prompts that are prefixes of each other are all read from the longest, the last of its group.
         passes = [group[-1] for group in group_by_prefix(all_prompts)] if model.one_pass else all_prompts
         self.prompts += sum(prompt.times for prompt in passes)
-        self.read_tokens += sum(len(prompt.ids) * prompt.times for prompt in passes)
-        self.longest = max([self.longest, *(len(prompt.ids) for prompt in all_prompts)])
+        self.read_tokens += sum(model.token_count(prompt) * prompt.times for prompt in passes)
+        self.longest = max([self.longest, *map(model.token_count, all_prompts)])
 
-    def _add_request(self, request: RenderedRequest, prompts: Sequence[Prompt], by_judge: bool) -> None:
+    def _add_request(self, request: RenderedRequest, prompts: Sequence[Prompt], model: RewardModel) -> None:
+        shares = isinstance(model.family, Judge | Served)
         for position, response in enumerate(request.responses):
             if response.reason is not None:
                 self.rejected += 1
@@ -94,7 +96,8 @@ class Tally:
             about = [prompt for prompt in prompts if position in prompt.response_positions]
             # Responses that a judge is shown together share its prompt's tokens; a head reads a prompt for each of them.
             tokens = sum(
-                share(len(prompt.ids) * prompt.times, prompt, position) if by_judge else len(prompt.ids) for prompt in about
+                share(model.token_count(prompt) * prompt.times, prompt, position) if shares else len(prompt.ids)
+                for prompt in about
             )
             self.truncated += response.truncated
             self.tokens += tokens

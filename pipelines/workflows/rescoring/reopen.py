@@ -49,11 +49,6 @@ def reopen(folder: str, manifest: Manifest, engines: RescoreEngineSettings) -> R
     Reads no input file: parts hold the input's rows. Raises `SettingsError` if the folder isn't of `score`, `OutputError`,
     naming the differences, if the model or the settings aren't those of the run, and `ModelError`.
     """
-    if manifest.identity.get("endpoint"):
-        raise SettingsError(
-            f"{folder} was scored by an endpoint, and only what `score` wrote can be scored again; run "
-            "`evaluate --endpoint` with another --out"
-        )
     settings = _with_engines(_settings(folder), engines)
     model = resolve_model(
         settings.model, settings.render, settings.corpus.turns is Turns.ALL, settings.engine.tensor_parallel

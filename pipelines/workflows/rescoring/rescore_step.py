@@ -16,6 +16,7 @@ import ray
 from actors.launch import placement
 from actors.timeline import mark
 from actors.workers.batch_actor import BatchActor
+from pipelines.folders.run_folder.endpoint_notes import endpoint_notes
 from pipelines.folders.run_folder.part import Part
 from pipelines.run.prepare.score_requests import Outcome
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
@@ -49,7 +50,8 @@ class RescoreStep:
     def __init__(self, settings: StepSettings, rescoring: Rescoring, ledger: Any) -> None:
         self._settings = settings
         self._rescoring = rescoring
-        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
+        notes = endpoint_notes(settings.parts.folder)
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, notes=notes)
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score the parts of a block; returns one row per part."""

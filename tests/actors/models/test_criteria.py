@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -16,14 +16,16 @@ import pytest
 from pydantic import BaseModel
 
 from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Engine
 from actors.errors import Rejected
 from actors.models.criteria import Criterion, read_criteria, reward_of
 from actors.records import Message, Reason, Response, Role, Score, ScoreRequest, Status
 from actors.rendering.renderer import Renderer
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import RenderSettings
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged
 from tests.support.judges import judge_folder, judge_model
-from tests.support.models import engine_of
+from tiny_models.dialects import verdict_word
 
 CRITERIA = [
     {"name": "right", "text": "The answer is right.", "weight": 3},
@@ -218,23 +220,44 @@ def test_of_criteria_by_themselves_each_must_have_a_verdict(folder: Path) -> Non
     assert (score.status, score.reason) == (Status.FAILED, Reason.NO_VERDICT)
 
 
-def test_an_engine_is_held_to_names_and_words() -> None:
-    model = judge_model("tiny-r3", "criteria", trace=True, temperature=0)
-    names = [
-        {"name": 'with "quotes" and é', "text": "Is it right?", "gate": True},
-        {"text": "?", "choices": ["bad", "ok", "good"]},
-    ]
-    with engine_of(model) as engine:
-        scores = scorer_of(model, engine).score_block(Renderer(model, RenderSettings()).render([request(), request(names)]))
-    for (score,), listed in zip(scores, (CRITERIA, names), strict=True):
-        (written,) = score.trace
-        criteria = read_criteria(json.dumps(listed))
-        verdicts = json.loads(written.text)
-        assert [*verdicts] == [criterion.name for criterion in criteria]
-        values = {
-            criterion.name: criterion.choices.index(verdicts[criterion.name]["verdict"]) / (len(criterion.choices) - 1)
-            for criterion in criteria
-        }
-        assert {name: score.scores[name] for name in values} == values
-        assert score.reward == pytest.approx(reward_of(criteria, values))
-    assert asdict(criteria[0])["gate"] is True
+class TestTinyCriteria(JudgeContract):
+    model = "tiny-criteria"
+    dialect = "criteria"
+
+    def right(self, result: Judged) -> Iterator[bool]:
+        """For each criterion, whether its value is that of the right word."""
+        ((answer,), (score,)) = result.judgement.case.answers, result.scores
+        for item in result.judgement.fields["criteria"]:
+            words = item.get("choices", ("no", "yes"))
+            yield score.scores.get(item["name"]) == words.index(verdict_word(answer, item["text"])) / (len(words) - 1)
+
+    def test_reading_what_it_thought_would_be_noticed(self, judged: list[Judged]) -> None:
+        """It can't think: what the engine holds it to begins with its first token, and has a reason before each verdict."""
+        assert all(score.trace[0].text.startswith("{") for result in judged for score in result.scores)
+
+    def test_each_by_itself_is_judged_as_all_at_once(self, engine: Engine, judged: list[Judged]) -> None:
+        at_once = judged[:60]
+        by_itself = self.ask(engine, [result.judgement for result in at_once], criteria_calls="each")
+        assert {len(result.rendered.prompts) for result in by_itself} == {1, 2, 3}
+        same = [result.scores[0].reward == other.scores[0].reward for result, other in zip(at_once, by_itself, strict=True)]
+        assert sum(same) / len(same) >= RIGHT
+
+    def test_it_is_held_to_names_and_words(self, engine: Engine) -> None:
+        names = [
+            {"name": 'with "quotes" and é', "text": "Is it right?", "gate": True},
+            {"text": "?", "choices": ["bad", "ok", "good"]},
+        ]
+        rendered = Renderer(self.resolved(), RenderSettings()).render([request(), request(names)])
+        scores = scorer_of(self.resolved(), engine).score_block(rendered)
+        for (score,), listed in zip(scores, (CRITERIA, names), strict=True):
+            (written,) = score.trace
+            criteria = read_criteria(json.dumps(listed))
+            verdicts = json.loads(written.text)
+            assert [*verdicts] == [criterion.name for criterion in criteria]
+            values = {
+                criterion.name: criterion.choices.index(verdicts[criterion.name]["verdict"]) / (len(criterion.choices) - 1)
+                for criterion in criteria
+            }
+            assert {name: score.scores[name] for name in values} == values
+            assert score.reward == pytest.approx(reward_of(criteria, values))
+        assert asdict(criteria[0])["gate"] is True

@@ -37,7 +37,7 @@ def outcome(name: str, response: str, reference: str | None = None, /, **setting
 @pytest.mark.parametrize(
     ("name", "settings", "examples"),
     [
-        ("exact-match", {"operation": "ne"}, 2),
+        ("exact-match", {"any_of": True}, 2),
         ("exact-match", {"answer_pattern": "is (.+)", "unparsed": 0}, 2),
         ("regex", {"answer_regex": "x"}, 2),
         ("grader", {"grader": {"type": "string_check", "input": "a", "reference": "b", "operation": "eq", "name": "g"}}, 0),

@@ -13,7 +13,7 @@ from actors.records import Reason, Reasoning
 from actors.rendering.chat_renderer import ChatRenderer
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families
-from actors.settings.replica import JudgeSettings
+from actors.settings.replica import JudgeSettings, RenderSettings
 from actors.settings.rubric import RubricSettings
 from tests.support.examples import examples
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
@@ -202,8 +202,12 @@ def rubric(prompt: str) -> Judge:
 
 
 def test_an_endpoints_prompt_that_leaves_the_response_out_is_refused() -> None:
-    prompts = ChatRenderer(rubric("{{ conversation }}\nRate {% if 'odd' not in response %}{{ response }}{% endif %}."))
-    reasons = [prompts.render(request(QUESTION, to=(text,))).responses[0].reason for text in ("odd", "an odd thing", "7")]
+    prompts = ChatRenderer(
+        rubric("{{ conversation }}\nRate {% if 'odd' not in response %}{{ response }}{% endif %}."), RenderSettings()
+    )
+    reasons = [
+        prompts.render([request(QUESTION, to=(text,))])[0].responses[0].reason for text in ("odd", "an odd thing", "7")
+    ]
     assert reasons == [Reason.TEMPLATE_REFUSED, Reason.TEMPLATE_REFUSED, None]
 
 
@@ -216,6 +220,6 @@ def test_an_endpoints_prompt_that_leaves_the_response_out_is_refused() -> None:
     ],
 )
 def test_what_stands_before_a_response_may_depend_on_it(prompt: str) -> None:
-    prompts = ChatRenderer(rubric(prompt))
+    prompts = ChatRenderer(rubric(prompt), RenderSettings())
     for text in ("odd", "an odd thing", "7", "  7\n"):
-        assert prompts.render(request(QUESTION, to=(text,))).responses[0].reason is None
+        assert prompts.render([request(QUESTION, to=(text,))])[0].responses[0].reason is None

@@ -9,9 +9,9 @@ import pytest
 
 from actors.contracts.judge import Judge
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest, ToolCall
-from actors.rendering.chat_renderer import ChatRenderer, messages_of
+from actors.rendering.chat_renderer import ChatRenderer
 from actors.rendering.renderer import Renderer
-from actors.settings.replica import TooLong
+from actors.settings.replica import RenderSettings, TooLong
 from actors.settings.rubric import RubricSettings
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
 from tests.support.models import assistant, ids_of, reason_of, renderer, request, tool, user, write_model
@@ -211,8 +211,8 @@ def test_a_rubric_shows_calls_and_tools_as_text(tmp_path: Path) -> None:
     _, (text,) = rendered(judge, score_request)
     assert text == f"<s><|start|>user\n\n{expected}<|end|><|start|>assistant\n\n"
     assert isinstance(judge.family, Judge)
-    (prompt_of_endpoint,) = ChatRenderer(judge.family).render(score_request).prompts
-    assert messages_of(prompt_of_endpoint.ids) == [{"role": "user", "content": expected}]
+    (prompt_of_endpoint,) = ChatRenderer(judge.family, RenderSettings()).render([score_request])[0].prompts
+    assert json.loads(bytes(prompt_of_endpoint.ids)) == [{"role": "user", "content": expected}]
 
 
 def test_a_delimiter_of_a_rubric_in_a_call_is_refused(tmp_path: Path) -> None:
@@ -239,7 +239,10 @@ def test_a_line_like_a_call_in_a_rubrics_text_is_refused(
     judge = judge_model(judge_folder(tmp_path / "judge"), "rubric", rubric=rubric)
     assert isinstance(judge.family, Judge)
     row, _ = rendered(judge, request(*turns, to=final))
-    assert [reason_of(row), reason_of(ChatRenderer(judge.family).render(request(*turns, to=final)))] == [reason] * 2
+    assert [
+        reason_of(row),
+        reason_of(ChatRenderer(judge.family, RenderSettings()).render([request(*turns, to=final)])[0]),
+    ] == [reason] * 2
 
 
 def test_a_published_judge_is_shown_calls_by_its_template_alone(tmp_path: Path) -> None:

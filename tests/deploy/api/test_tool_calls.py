@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tests.support.endpoints import application, post, rewards, scorer
-from tests.support.models import model_with_tools
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
 QUESTION = {"role": "user", "content": "What is 3 + 4?"}
@@ -21,8 +20,8 @@ ANSWERED = [QUESTION, CALL, {"role": "tool", "tool_call_id": "c1", "content": "7
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return application([scorer(str(model_with_tools(tmp_path_factory.mktemp("model") / "with-tools")))])
+def app() -> Any:
+    return application([scorer("tiny-tools")])
 
 
 def reward(app: Any, **conversation: object) -> float:

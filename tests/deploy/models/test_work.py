@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.records import RenderedRequest, ScoreRequest
+from actors.records import RenderedRequest, Response, ScoreRequest
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, JudgeSettings
 from actors.text.stems import CheckCancelled
@@ -133,7 +133,7 @@ def test_rendering_ends_when_nobody_waits_any_more() -> None:
     online_scorer._renderer.render = endless  # type: ignore[method-assign, assignment]
 
     async def leaving() -> None:
-        asking = asyncio.create_task(online_scorer.score([]))
+        asking = asyncio.create_task(online_scorer.score([ScoreRequest((), (Response("final", "x" * 10_000),))]))
         await asyncio.to_thread(begun.wait, 60)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

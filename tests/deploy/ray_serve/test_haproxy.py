@@ -8,6 +8,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
@@ -305,6 +307,15 @@ def test_a_replica_hears_that_a_client_has_left(address: str) -> None:
     assert _left.wait(60)
 
 
+def test_a_replica_hears_that_a_client_has_left_after_its_body(address: str) -> None:
+    """Serve's own configuration splices, with which HAProxy takes a whole CPU then, and tells nobody."""
+    for _ in range(3):
+        _left.clear()
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/wait", json={"conversations": "x" * 300}, timeout=1)
+        assert _left.wait(60)
+
+
 def test_without_a_replica_a_client_is_to_ask_again(address: str) -> None:
     """Of a replica that dies with a request, HAProxy says 502, and of one that isn't there 503."""
     with socket.create_server(("127.0.0.1", 0)) as dying:
@@ -409,6 +420,18 @@ def test_a_private_ray_has_files_and_ports_of_its_own() -> None:
         assert stat.S_IMODE(folders[0].stat().st_mode) == 0o700
     assert dict(os.environ) == before
     assert not any(folder.exists() for folder in folders)
+
+
+def test_the_command_makes_a_folder_for_its_user_and_prints_variables(tmp_path: Path) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"), "h")
+    command = [sys.executable, "-m", "deploy.ray_serve.haproxy"]
+    done = subprocess.run([*command, folder], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"export {name}={value}" for name, value in haproxy.environment(str(folder)).items()]
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert os.access(folder / "assay-haproxy", os.X_OK)
+    shutil.rmtree(folder.parent)
+    with pytest.raises(SettingsError, match="more than 27 bytes"):
+        haproxy.install(f"/tmp/{'a' * 30}")
 
 
 def test_the_image_has_what_the_command_prints() -> None:

@@ -111,14 +111,17 @@ def test_each_judge_is_a_step_with_its_model_and_a_filter(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_judges_run_one_after_another_and_again_without_work(folder: Path) -> None:
+@pytest.mark.parametrize("engine", ["fake", "vllm"])
+def test_judges_run_one_after_another_and_again_without_work(folder: Path, engine: str) -> None:
     (folder / "judge.yaml").write_text(FILE)
-    command = ("run", folder / "judge.yaml", *sets(*places(folder), "engine=fake"))
+    command = ("run", folder / "judge.yaml", *sets(*places(folder), f"engine={engine}"))
     done = run_here(*command)
     assert done.returncode == 0, done.stderr
     out = folder / "out"
     kept, without_b = rows_of(out / "kept/check"), rows_of(out / "rest/first")[-1]
-    assert 0 < len(kept) < len(ROWS)
+    assert engine == "vllm" or 0 < len(kept) < len(ROWS)  # what a tiny model says of texts is anybody's guess
+    reasons = {row["first_reason"] for row in scored(out / "judges/first")}
+    assert reasons <= {None, "missing_field", "cut_off"}, "the engine is held to the options"
     assert all(row["first_scores"]["kept"] >= 0.4 and row["check_status"] == "scored" for row in kept)
     assert (without_b["id"], without_b["first_status"], without_b["first_reason"]) == (9, "rejected", "missing_field")
     judged, passed = len(scored(out / "judges/first")), len(scored(out / "judges/second"))

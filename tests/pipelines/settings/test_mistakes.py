@@ -119,7 +119,7 @@ def test_a_mistake_in_a_python_call_and_in_a_recipe(name: str, value: Any, probl
         ("--set weights.a=x", "--set model.weights.a=x: must be a number"),
         (
             "--replicas 2 --set max_replicas=3",
-            "--replicas is a number that stays, and --set work.min_replicas=... and --set work.max_replicas=... one",
+            "replicas is a number that stays, and min_replicas and max_replicas one that changes: give either",
         ),
         ("--response-column a --response-column a", "--response-column: a is given twice"),
     ],

@@ -81,7 +81,7 @@ def test_all_mistakes_are_told_at_once_with_their_values() -> None:
     ("bounds", "message"),
     [
         ({"replicas": 2, "max_replicas": 4}, "replicas is a number that stays, and min_replicas and max_replicas one"),
-        ({"replicas": 2, "min_replicas": 1}, "--replicas is a number that stays"),
+        ({"replicas": 2, "min_replicas": 1}, "replicas is a number that stays"),
         ({"min_replicas": 3, "max_replicas": 2}, "min_replicas=3 is more than max_replicas=2"),
         ({"min_replicas": 3}, "min_replicas goes with max_replicas"),
     ],

@@ -85,7 +85,7 @@ def test_the_models_of_an_ensemble_and_of_an_endpoint_are_ids_or_mappings() -> N
 def test_every_list_takes_one_text() -> None:
     folders, drawn = {"scored": "s", "output": "o"}, {**REST, "inputs": "c", "policy": "tiny-policy"}
     required: dict[str, dict[str, Any]] = {
-        "choose": folders,
+        "choose": {**folders, "strategy": "best"},
         "pairs": folders,
         "export": {**folders, "trainer": "kto"},
         "sample": drawn,

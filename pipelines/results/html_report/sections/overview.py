@@ -16,7 +16,8 @@ from pipelines.folders.run_folder.columns import (
     TRUNCATED,
     WITHIN_ROW,
 )
-from pipelines.folders.run_folder.member_runs import MEMBERS, is_fake, member_work
+from pipelines.folders.run_folder.member_runs import CASCADE, MEMBERS, is_fake, member_work
+from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
 from pipelines.results.html_report.responses import Responses
 from pipelines.results.html_report.shown_text import show
 from pipelines.run.runtime.progress import duration
@@ -67,6 +68,7 @@ def _facts(responses: Responses, gpu_price: float | None) -> dict[str, str]:
         **{name: f"{total or 0:,}" for name, total in zip(counted, totals, strict=True)},
         **{name: str(manifest.made_with[name]) for name in ("assay", "vllm", "ray") if manifest.made_with.get(name)},
         **_work_facts(_work(responses), gpu_price),
+        **(dict(cascade_lines(figures)) if (figures := (manifest.summary or {}).get(CASCADE)) else {}),
     }
 
 

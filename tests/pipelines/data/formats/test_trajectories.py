@@ -179,6 +179,13 @@ def test_a_row_s_tools_are_those_of_its_first_agent() -> None:
     assert [len(request.tools) for request in row_requests.requests] == [1]
 
 
+def test_a_field_of_a_task_is_no_system_prompt_of_its_agent() -> None:
+    """Gym's newton_bench has the kind of its equation in `system`."""
+    for form in ("responses", "gym-rollout", "ng_trajectory", "atif"):
+        row, _ = FORMS[form]
+        assert read(row | {"system": "vanilla_equation"}) == read(row)
+
+
 @pytest.mark.parametrize(
     ("more", "detail"),
     [

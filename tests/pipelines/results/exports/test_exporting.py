@@ -206,9 +206,9 @@ def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(t
     shutil.rmtree(out / "pairs")
     assert [line for line in run_recipe() if line.startswith("{")] == first
     recipe["choose"] |= {"strategy": "majority", "voters": ["reward"]}
-    with pytest.raises(AssertionError, match="`overwrite` replaces it"):
+    with pytest.raises(AssertionError, match="--overwrite replaces it"):
         run_recipe()
     recipe["choose"] = {"scored": folder, "output": str(out / "choose"), "strategy": "best"}
     next((out / "choose").glob("*.jsonl")).unlink()
-    with pytest.raises(AssertionError, match="`overwrite` replaces it"):
+    with pytest.raises(AssertionError, match="--overwrite replaces it"):
         run_recipe()

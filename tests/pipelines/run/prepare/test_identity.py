@@ -77,7 +77,6 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "answer_pattern": (EXACT, "(b)"),
     "reference_pattern": (EXACT, "(c)"),
     "any_of": (EXACT, True),
-    "strip": (EXACT, False),
     "choices": ({**EXACT, "model": "multiple-choice"}, "AB"),
     "answer_regex": ({"model": "regex", "answer_regex": "a"}, "b"),
     "prefix": ({}, "j_"),
@@ -179,7 +178,8 @@ def test_a_setting_that_decides_numbers_is_in_the_identity(tmp_path: Path) -> No
 
 
 OF_SCORES = sorted(
-    {leaf.name for kind in (ModelSettings, EngineSettings) for leaf in leaves(kind)} & RECORDED.keys() | {"max_model_len"}
+    {leaf.name for kind in (ModelSettings, EngineSettings) for leaf in leaves(kind)} & RECORDED.keys() - {"trace"}
+    | {"max_model_len"}
 )
 """What decides the scores of a request that is rendered already; the other settings decide how it is rendered."""
 
@@ -192,6 +192,11 @@ def test_a_setting_of_the_model_or_its_engine_is_in_the_identity_of_stored_score
             beside = {**beside, "model": str(judge_folder(folder / "judge"))}
         flat = {**base_of(ScoreSettings), **beside}
         assert stored_identity(flat) != stored_identity({**flat, name: value})
+
+
+def test_a_judges_texts_are_stored_for_whoever_asks_for_them(tmp_path: Path) -> None:
+    model = {"model": "tiny-genrm-json"}
+    assert stored_identity(model) == stored_identity({**model, "trace": True})
 
 
 def stored_identity(flat: Mapping[str, Any]) -> dict[str, Any]:

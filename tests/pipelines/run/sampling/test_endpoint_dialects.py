@@ -3,26 +3,24 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from actors.errors import EndpointError, EngineError, RunStopped
+from actors.endpoint import client as endpoint_client
+from actors.endpoint.remote_model import RemoteModel
+from actors.errors import EndpointError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
+from actors.settings.endpoint import ModelEndpointSettings
 from actors.settings.replica import PolicySettings
 from pipelines.run.prepare.policy_prompts import PromptRow
-from pipelines.run.sampling import endpoint_client
 from pipelines.run.sampling.generate import CandidateRequest, FromEndpoint, served_by
-from pipelines.settings.evaluate_settings import EvaluateSettings
-from pipelines.settings.options import build
-from pipelines.workflows.benchmarking.chat_judge import ChatJudge
-from pipelines.workflows.benchmarking.endpoint_connection import served_card
-from pipelines.workflows.benchmarking.endpoint_run import open_served
 from tests.pipelines.workflows.benchmarking.test_chat_judge import RUBRIC
+from tests.support.asked_endpoints import asking
 from tests.support.endpoints import listening
 from tests.support.models import request, user
 
@@ -95,25 +93,15 @@ def draw(address: str, *, patience_s: float = 0.5) -> GeneratedCandidate:
     return asyncio.run(candidate())
 
 
-def judge(address: str, patience_s: float) -> ChatJudge:
-    flat = {"scored": "pairs=unread.jsonl", "endpoint": address, "model": "parrot", "rubric": RUBRIC, "reask": 0}
-    judge = open_served(build(EvaluateSettings, {**flat, "endpoint_patience_s": patience_s}), "parrot", print)
-    assert isinstance(judge, ChatJudge)
-    return judge
-
-
 def judged(address: str, *, patience_s: float = 0.5) -> list[float | Reason | None]:
     """The rewards, or the reasons, of two responses by a judge of the endpoint."""
-    client = judge(address, patience_s)
+    with asking(address, "parrot", rubric=RUBRIC, reask=0, patience_s=patience_s) as score:
+        (scores,) = score([request(user("3+4?"), to=["a long one", "b"])])
+    return [score.reason if score.reward is None else score.reward for score in scores]
 
-    async def score() -> list[float | Reason | None]:
-        try:
-            scores = await client.score(request(user("3+4?"), to=["a long one", "b"]))
-            return [score.reason if score.reward is None else score.reward for score in scores]
-        finally:
-            await client.close()
 
-    return asyncio.run(score())
+def listed_as(address: str, name: str) -> Mapping[str, Any]:
+    return RemoteModel.find(ModelEndpointSettings(endpoint=address), name).card
 
 
 ENDED = ["stop", "STOP", "eos_token", "end_turn", "stop_sequence", "COMPLETE", None, ""]
@@ -210,7 +198,7 @@ def test_an_error_in_a_200_is_waited_for_as_a_status_is(endpoint: Endpoint, addr
 
 def test_an_error_in_a_200_is_told_as_what_it_is(endpoint: Endpoint, address: str) -> None:
     endpoint.bodies = [{"error": {"message": "slow down", "code": 429}}] * 20
-    with pytest.raises(EngineError, match=r"/v1 answers 429: slow down \(an error in a 200\); no answer for 0.5 s"):
+    with pytest.raises(RunStopped, match=r"/v1 answers 429: slow down \(an error in a 200\); no answer for 0.5 s"):
         draw(address)
     for error in ("the model is asleep", {"message": "the model is asleep", "code": "asleep"}):
         endpoint.bodies = [{"error": error}]
@@ -263,7 +251,7 @@ def test_the_list_of_models_is_read_alike(endpoint: Endpoint, address: str) -> N
     settings = PolicySettings(policy=address)
     endpoint.listed = [{"id": "parrot", "root": "there", "created": 1}]
     assert served_by(settings) == {"id": "parrot", "root": "there"}
-    assert served_card(address, "parrot") == endpoint.listed[0]
+    assert listed_as(address, "parrot") == endpoint.listed[0]
     endpoint.listed = {"error": {"message": "loading", "code": 503}}
     with pytest.raises(RunStopped, match=r"answers 503: loading \(an error in a 200\); run the same command again"):
         served_by(settings)
@@ -274,7 +262,7 @@ def test_the_list_of_models_is_read_alike(endpoint: Endpoint, address: str) -> N
     for body in bodies:
         endpoint.listed = body
         written = body if isinstance(body, str) else json.dumps(body)
-        for ask in (partial(served_by, settings), partial(served_card, address, "parrot")):
+        for ask in (partial(served_by, settings), partial(listed_as, address, "parrot")):
             with pytest.raises(EndpointError, match=re.escape(f"something other than a list of models: {written}")):
                 ask()
 

@@ -13,7 +13,8 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from actors.errors import EndpointError, EngineError, RunStopped
+from actors.endpoint.faults import EndpointFault, FaultKind, fault_of
+from actors.errors import EndpointError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
 from actors.settings.replica import PolicySettings
@@ -21,7 +22,6 @@ from pipelines.cli.plain_console import show
 from pipelines.cli.report import refined_report
 from pipelines.folders.run_folder.manifest import differences
 from pipelines.run.prepare.policy_prompts import PromptRow
-from pipelines.run.sampling.endpoint_faults import EndpointFault, FaultKind, fault_of
 from pipelines.run.sampling.generate import CandidateRequest, FromEndpoint, served_by
 from pipelines.run.sampling.refine_prompts import refine
 from pipelines.run.sampling.sample_prompts import sampling_identity
@@ -236,7 +236,7 @@ def test_counts_that_an_endpoint_doesnt_give_are_0(endpoint: Endpoint, address: 
 
 def test_nobody_there_is_told() -> None:
     port = free_port()
-    with pytest.raises(EngineError, match=rf"^the endpoint http://127.0.0.1:{port}/v1 can't be reached: connection refused"):
+    with pytest.raises(RunStopped, match=rf"^the endpoint http://127.0.0.1:{port}/v1 can't be reached: connection refused"):
         answered(f"http://127.0.0.1:{port}/v1", "a", "b")
 
 

@@ -1,4 +1,4 @@
-"""Any endpoint of chat completions as a judge: messages, seeded votes, retries, reasons, resume, what is known of it."""
+"""Any endpoint of chat completions as a judge of a benchmark: messages, votes, retries, reasons, what is known of it."""
 
 import contextlib
 import json
@@ -14,9 +14,12 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from actors.contracts.judge import Judge
 from actors.errors import EndpointError, NothingScored, OutputError, RunStopped, SettingsError
 from actors.records import Message, Response, Role, ScoreRequest
-from actors.rendering.chat_renderer import ChatRenderer, messages_of
+from actors.rendering.chat_renderer import ChatRenderer
+from actors.reward_model import families
+from actors.settings.replica import RenderSettings
 from pipelines.results.evaluation.results import Results
 from pipelines.results.exports.export_commands import make_pairs
 from pipelines.results.html_report.build import build as build_report
@@ -25,10 +28,7 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
-from pipelines.settings.rescore_settings import RetrySettings
-from pipelines.workflows.benchmarking.chat_judge import judge_of
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
-from pipelines.workflows.rescoring.retry_rows import retry
 from tests.support.candidates import rows_in
 from tests.support.corpora import Notes, lines, scored, write
 from tests.support.endpoints import completion, listening
@@ -94,6 +94,9 @@ def serving(chat: Chat) -> Iterator[str]:
         yield f"{address}/v1"
 
 
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
+
+
 def pairs(count: int, *more: dict[str, Any]) -> bytes:
     return lines(
         [*({"prompt": f"{index}?", "chosen": f"{index} {'x' * 9}", "rejected": f"{index}"} for index in range(count)), *more]
@@ -129,7 +132,7 @@ def test_pairs_are_judged_in_both_orders_by_seeded_votes(tmp_path: Path) -> None
     assert {body["seed"] for body in chat.bodies} == {body["seed"] for body in bodies}, "equal in every run"
     rows = rows_of(tmp_path / "a")
     assert {(row["response_name"], row["reward"]) for row in rows} == {("chosen", 1.0), ("rejected", 0.0)}
-    assert {row["prompt_tokens"] for row in rows} == {None}, "bytes of messages are no tokens"
+    assert sum(row["prompt_tokens"] for row in rows) == 80 * 7, "as the endpoint counts them"
     assert sum(row["completion_tokens"] for row in rows) == 80 * 3
     assert rows[0]["trace"][0]["text"].startswith("<think>")
     assert evaluation.votes is not None
@@ -201,8 +204,8 @@ def test_reasoning_ends_where_the_template_or_the_endpoint_says(
 def test_a_run_that_stops_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(150))
     dying = Chat(fault=lambda number: 503 if number > 100 else None)
-    with serving(dying) as address, pytest.raises(RunStopped, match="endpoint-patience-s"):
-        run(corpus, address, tmp_path / "out", votes=4, endpoint_patience_s=0.2)
+    with serving(dying) as address, pytest.raises(RunStopped, match="--patience-s"):
+        run(corpus, address, tmp_path / "out", votes=4, patience_s=0.2)
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
@@ -237,8 +240,6 @@ def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Pat
     make_pairs(build(PairSettings, {"scored": folder, "output": str(tmp_path / "pairs"), "per": "row"}))
     rows = rows_in(tmp_path / "pairs")
     assert sorted(row["chosen"][0]["content"] for row in rows) == [f"{index} {'x' * 9}" for index in range(3)]
-    with pytest.raises(SettingsError, match="was scored by an endpoint"):
-        retry(build(RetrySettings, {"scored": folder}))
 
 
 @pytest.mark.parametrize("principle", ["", "{{ principle }}"])
@@ -290,7 +291,7 @@ def test_mistakes_are_told_before_anything_is_asked(tmp_path: Path) -> None:
             ({"model": "other"}, EndpointError, "serves no other; it serves judge"),
             ({"rubric": None, "family": "scalar"}, SettingsError, "--family scalar: .*asked as a judge that writes"),
             ({"rubric": None, "family": "genrm-principle"}, SettingsError, "read by the log-probabilities of ' Yes'"),
-            ({"engine": "fake"}, SettingsError, "leave out settings of engine"),
+            ({"engine": "fake"}, SettingsError, "leave out settings of engines: engine"),
         ):
             with pytest.raises(error, match=words):
                 run(corpus, address, tmp_path / "out", **options)
@@ -302,9 +303,10 @@ def test_mistakes_are_told_before_anything_is_asked(tmp_path: Path) -> None:
     [("rm-r1", ["user"]), ("rm-r1-instruct", ["system", "user"]), ("genrm-boxed", ["user", "response_1", "response_2"])],
 )
 def test_published_judges_are_asked_by_the_messages_of_their_templates(family: str, roles: list[str]) -> None:
-    judge = judge_of(build(EvaluateSettings, {"scored": "pairs=x", "family": family}))
+    judge = families()[family]
+    assert isinstance(judge, Judge)
     request = ScoreRequest((Message(Role.USER, "1 + 1?"),), (Response("A", "2"), Response("B", "3")))
-    prompt = ChatRenderer(judge).render(request).prompts[0]
-    messages = messages_of(prompt.ids)
+    prompt = ChatRenderer(judge, RenderSettings()).render([request])[0].prompts[0]
+    messages = json.loads(bytes(prompt.ids))
     assert [message["role"] for message in messages] == roles
     assert all(text in "".join(message["content"] for message in messages) for text in ("1 + 1?", "2", "3"))

@@ -24,9 +24,20 @@ from pipelines.settings.options import build
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from tests.support.corpora import Notes, lines, scored, settings, write
 from tests.support.endpoints import application, listening, scorer
+from tests.support.local_ray import use_ray
 
 MODEL = "tiny-attributes"
 COLUMNS = ("row", "response_name", "prompt_hash", "reward", "scores", "status", "reason", "prompt_tokens", "truncated")
+
+
+KEY = "secret-key-of-some-length"
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(autouse=True, scope="module")
+def ray_with_key() -> None:
+    """A Ray whose workers have a key."""
+    use_ray({"OPENAI_API_KEY": KEY})
 
 
 def pairs(count: int) -> bytes:
@@ -77,8 +88,6 @@ def outcomes(folder: Path) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in COLUMNS) for row in scored(folder)]
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
 def test_the_numbers_are_those_of_a_batch_run_to_the_last_bit(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(150))
     score(settings(corpus, tmp_path / "batch", model=MODEL))
@@ -124,9 +133,9 @@ def test_an_endpoint_that_dies_stops_the_run_which_is_resumed(tmp_path: Path) ->
     folder = tmp_path / "out" / "scored" / "pairs" / MODEL / "parts"
     with (
         endpoint(lambda number: 503 if number > 100 else None) as (address, _),
-        pytest.raises(RunStopped, match="endpoint-patience-s"),
+        pytest.raises(RunStopped, match="--patience-s"),
     ):
-        run(corpus, address, tmp_path / "out", endpoint_patience_s=0.2)
+        run(corpus, address, tmp_path / "out", patience_s=0.2)
     early = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert early, "what was answered is committed"
     with endpoint() as (address, app):
@@ -138,10 +147,10 @@ def test_an_endpoint_that_dies_stops_the_run_which_is_resumed(tmp_path: Path) ->
 
 def test_mistakes_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(3))
-    with endpoint(keys=["secret-key-of-some-length"]) as (address, _):
+    with endpoint(keys=[KEY]) as (address, _):
         with pytest.raises(EndpointError, match=r"answers 401.*OPENAI_API_KEY"):
             run(corpus, address, tmp_path / "a")
-        monkeypatch.setenv("OPENAI_API_KEY", "secret-key-of-some-length")
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
         with pytest.raises(EndpointError, match=f"serves no other; it serves {MODEL}"):
             run(corpus, address, tmp_path / "b", model="other")
         run(corpus, address, tmp_path / "c")
@@ -149,7 +158,7 @@ def test_mistakes_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert "secret-key" not in written
     with pytest.raises(SettingsError, match="--endpoint needs --model"):
         run(corpus, "http://127.0.0.1:9/v1", tmp_path / "d", model=())
-    with pytest.raises(SettingsError, match="leave out settings of engine"):
+    with pytest.raises(SettingsError, match="leave out settings of engines: engine"):
         run(corpus, "http://127.0.0.1:9/v1", tmp_path / "e", engine="fake")
 
 
@@ -207,8 +216,6 @@ def judgebench_rows() -> bytes:
     )
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
 def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None:
     corpus, model = write(tmp_path / "gpt-4o.jsonl", judgebench_rows()), tmp_path / "Skywork-Reward-Llama-3.1-8B"
     shutil.copytree(locate("tiny-scalar"), model)

@@ -1,0 +1,158 @@
+"""What requests to an endpoint come to: their rate, their tokens, and their price, which a run may bound.
+
+What was spent lies in the run's folder (`spent.json`), so that the bound holds over all sessions. Before a request is sent,
+its most is reserved: a prompt has no more tokens than bytes, and an answer no more than it may have. The file is a little
+ahead of what was spent, so that a killed session never counts for less than it cost.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from actors.errors import CostReached
+from actors.settings.endpoint import ModelEndpointSettings
+
+NAME = "spent.json"
+BYTES_PER_TOKEN = 4
+"""Of English text, where nobody counts tokens. For rates and plans alone: a price is bounded by one byte a token."""
+_AHEAD = 0.01
+"""How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then."""
+_MOST_FINGERPRINTS = 32
+
+
+class Notes(Protocol):
+    """Where an engine keeps what must outlast its process: a folder that nobody else writes."""
+
+    def names(self) -> list[str]:
+        """The names of the files."""
+
+    def read(self, name: str) -> bytes:
+        """A file's content. Raises `FileNotFoundError`."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file, in a single step."""
+
+
+@dataclass
+class Spent:
+    """What was asked so far, and what it cost; `ahead` is what a session that was killed may have spent beyond that.
+
+    Requests that may have been answered, and whose answer never came, count with the most that they may have cost.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    written_tokens: int = 0
+    cost: float = 0.0
+    ahead: float = 0.0
+    fingerprints: tuple[str, ...] = ()
+    """The first 32 different `system_fingerprint`s of the answers: more than one means that the engine has changed."""
+
+
+def read_spent(notes: Notes) -> Spent:
+    """What the notes say was spent; nothing without the file."""
+    try:
+        values = json.loads(notes.read(NAME))
+    except FileNotFoundError:
+        return Spent()
+    return Spent(**{**values, "fingerprints": tuple(values["fingerprints"])})
+
+
+class Account:
+    """Counts what an endpoint is asked for. Used on one event loop."""
+
+    def __init__(self, settings: ModelEndpointSettings, notes: Notes | None, held: Sequence[float] = ()) -> None:
+        """`held` is the most that each answer may cost that an earlier session asked for and never read."""
+        self._settings = settings
+        self._notes = notes
+        self._spent = Spent() if notes is None else read_spent(notes)
+        self._held = sum(held)
+        self._spent.cost += max(0.0, self._spent.ahead - self._held)
+        self._written_cost = self._spent.cost + self._held
+        self._under_way = len(held)
+        self._writing, self._changed = asyncio.Lock(), asyncio.Condition()
+
+    def most(self, size: int, max_tokens: int) -> float:
+        """The most that a request of so many bytes may cost."""
+        return self._settings.cost(size, max_tokens)
+
+    async def reserve(self, most: float, *, waits: bool = True) -> None:
+        """Set the most of a request aside before it is sent. It `waits` for what is under way, which may leave room.
+
+        Raises `CostReached` if the request could exceed the bound.
+        """
+        bound = self._settings.max_cost
+        async with self._changed:
+            while bound is not None and self._spent.cost + self._held + most > bound:
+                if not waits or self._spent.cost + most > bound or not self._under_way:
+                    raise CostReached(
+                        f"--max-cost {bound:g} is nearly reached: {self._spent.cost:.4g} was spent, and the next request "
+                        f"may cost {most:.4g}; the same command with a higher one goes on"
+                    )
+                await self._changed.wait()
+            self._held += most
+            self._under_way += 1
+        needed = self._spent.cost + self._held
+        if bound is not None and needed > self._written_cost:
+            await self._write(min(bound, needed + _AHEAD * bound))
+
+    async def settle(self, most: float, answer: Mapping[str, Any] | None, *, is_free: bool = False) -> None:
+        """Book a request: by the `usage` of its answer, or with its most if it may have been answered without one."""
+        async with self._changed:
+            self._held = max(0.0, self._held - most)
+            self._under_way -= 1
+            is_new = self._book(answer or {}, 0.0 if is_free else most)
+            self._changed.notify_all()
+        spent = self._spent.cost + self._held
+        is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
+        if is_new or is_far_ahead or not self._under_way:
+            await self._write(spent)
+
+    def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
+        """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
+        spent, usage, fingerprint = self._spent, answer.get("usage") or {}, answer.get("system_fingerprint")
+        prompt, written = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        spent.requests += 1
+        if isinstance(prompt, int) and isinstance(written, int | None):
+            spent.prompt_tokens += prompt
+            spent.written_tokens += written or 0
+            spent.cost += self._settings.cost(prompt, written or 0)
+        else:
+            spent.cost += otherwise
+        is_new = isinstance(fingerprint, str) and fingerprint not in spent.fingerprints
+        if not is_new or len(spent.fingerprints) == _MOST_FINGERPRINTS:
+            return False
+        spent.fingerprints = (*spent.fingerprints, str(fingerprint))
+        return True
+
+    async def _write(self, cost: float) -> None:
+        if self._notes is None:
+            return
+        async with self._writing:
+            self._spent.ahead = max(cost - self._spent.cost, self._held)
+            written_cost = self._spent.cost + self._spent.ahead
+            await asyncio.to_thread(self._notes.replace, NAME, json.dumps(asdict(self._spent)).encode())
+            self._written_cost = written_cost
+
+
+class Pace:
+    """Lets amounts pass at a rate. Used on one event loop."""
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._seconds_each = 60.0 / per_minute if per_minute else 0.0
+        self._next = 0.0
+
+    async def wait(self, amount: float) -> None:
+        """Wait for the turn of this amount."""
+        now = asyncio.get_running_loop().time()
+        turn = max(now, self._next)
+        self._next = turn + amount * self._seconds_each
+        if turn > now:
+            await asyncio.sleep(turn - now)
+
+    def correct(self, amount: float) -> None:
+        """Add what an amount turned out to be more than it was thought to be."""
+        self._next += amount * self._seconds_each

@@ -1,0 +1,33 @@
+"""SkyRL's environment: `skyrl_gym.register(id="assay", entry_point="assay_client.skyrl:AssayEnv")`, `env_class: assay`.
+
+SkyRL has no place for a missing number: `NoReward` ends the generation.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+
+from assay_client._client import default_client
+
+
+class AssayEnv(BaseTextEnv):
+    """One turn: the policy's answer to the prompt is judged, and the episode is over."""
+
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
+        """`env_config["reference"]`, if true, sends `extras["reward_spec"]["ground_truth"]`."""
+        super().__init__()
+        is_compared = bool(env_config and env_config.get("reference"))
+        self._reference = {"reference": (extras or {})["reward_spec"]["ground_truth"]} if is_compared else {}
+        self._prompt: list[dict[str, str]] = []
+
+    def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
+        """As SkyRL calls it, before the policy answers."""
+        self._prompt = list(prompt)
+        return prompt, {}
+
+    def step(self, action: str) -> BaseTextEnvStepOutput:
+        """The reward of an answer. Raises `NoReward`."""
+        conversation = {"messages": self._prompt, "responses": [action], **self._reference}
+        (reward,) = default_client().rewards([conversation])
+        return BaseTextEnvStepOutput(observations=[], reward=reward.require(), done=True, metadata={"scores": reward.scores})

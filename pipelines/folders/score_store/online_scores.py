@@ -1,0 +1,63 @@
+"""The store around the scorer of an endpoint, on its event loop.
+
+Look-ups run in threads: a hit reads a segment. A thread of its own writes what is new, and looks for the segments of
+others, so no request waits for either. What the endpoint has scored is in the store after half a minute, or when it
+ends; a killed replica loses that.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+from actors.launch.start_engine import Report
+from actors.records import RenderedRequest
+from actors.scorers.head_scorer import ScoreRequests, Scores
+from pipelines.data.storage import Folder
+from pipelines.folders.score_store.stored_scores import StoredUnits
+
+_TICK_S = 1.0
+"""Between two looks at what is due."""
+
+
+class OnlineStoredScores(StoredUnits):
+    """An endpoint's `ScoreRequests`, with the store of one identity around it. For one event loop."""
+
+    def __init__(self, folder: Folder, identity: str, score: ScoreRequests, report: Report, *, compares: bool) -> None:
+        """Returns when it knows what is stored, which takes seconds for a million entries."""
+        super().__init__(folder, identity, report, compares=compares)
+        self._score = score
+        self._read_new_segments_if_due()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_up, name="score store", daemon=True)
+        self._thread.start()
+
+    async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """Score requests as the scorer does; what isn't scored for them has `from_store`."""
+        known = await asyncio.to_thread(self.look_up, requests)
+        missing = known.missing
+        while missing:
+            claims, awaited = self.claim(missing)
+            if claims:  # before anything is waited for: else two requests might wait for each other
+                with self.settled(claims):
+                    scored = await self._score([claim.unit.request for claim in claims.values()])
+                    known.ready.update(self.settle(claims, scored))
+            outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
+            missing = {}
+            for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):
+                if isinstance(outcome, asyncio.CancelledError):  # the client that it was scored for has left
+                    missing[key] = known.missing[key]
+                else:
+                    known.outcomes[key] = future.result()
+            known.outcomes.update({key: claim.result() for key, claim in claims.items()})
+        return known.scores()
+
+    def close(self) -> None:
+        """Write what isn't written yet; waits for a store that doesn't answer for some seconds."""
+        self._closed.set()
+        self._thread.join()
+        self._write_if_due(is_idle=True)
+
+    def _keep_up(self) -> None:
+        while not self._closed.wait(_TICK_S):
+            self._read_new_segments_if_due()
+            self._write_if_due(is_idle=False)

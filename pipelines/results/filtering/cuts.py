@@ -1,0 +1,80 @@
+"""Cuts on a reward that keep a bound with a stated confidence, found by fixed-sequence testing with exact binomial bounds.
+
+Cuts are tested in an order that is fixed before any label is seen, from the one that is safest by itself to the next, until
+the first that fails: the last that passed holds, with no loss for the number of tests. A test asks whether the upper
+Clopper-Pearson bound of a share of wrong cases is at most what is allowed. It is exact for cases that are drawn at random
+with equal chances, and safe where one is drawn from each of equally large strata (Hoeffding 1956). The method is that of
+"Trust or Escalate" (Jung et al., ICLR 2025, arXiv 2407.18370) and of "Learn then Test" (Angelopoulos et al. 2021).
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, binomtest
+
+Numbers = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+_MOST_STARTS = 4
+
+
+def is_bounded(wrong: object, cases: object, share: float, risk: float) -> Mask:
+    """Whether so many wrong cases show, but for a chance of `risk`, that at most `share` of all are wrong."""
+    return np.asarray(binom.cdf(wrong, cases, share) <= risk)
+
+
+def fewest_cases(share: float, risk: float) -> int:
+    """The number of cases of which not one may be wrong to show that at most `share` of all are."""
+    return math.ceil(math.log(risk) / math.log1p(-share)) if share else 0
+
+
+def enough_cases(share: float, risk: float) -> int:
+    """The number of cases from which on `share` is shown where half of it are wrong."""
+    counts = np.arange(1, math.ceil(200 / share)) if share else np.zeros(1, int)
+    failures = np.flatnonzero(~is_bounded(counts * share // 2, counts, share, risk))
+    return int(counts[failures[-1]]) + 1 if failures.size else 0
+
+
+def interval(cases: int, of: int, confidence: float) -> tuple[float, float]:
+    """The two-sided Clopper-Pearson interval of a share; from 0 to 1 without any."""
+    if not of:
+        return 0.0, 1.0
+    bounds = binomtest(cases, of).proportion_ci(confidence, method="exact")
+    return float(bounds.low), float(bounds.high)
+
+
+def last_passed(tests: Mask) -> int | None:
+    """The index of the last test before the first that fails; None if the first one fails."""
+    failures = np.flatnonzero(~tests)
+    count = int(failures[0]) if failures.size else len(tests)
+    return count - 1 if count else None
+
+
+def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precision: float, risk: float) -> float | None:
+    """The lowest cut at or above which at least a share `precision` is labelled true; None if none is shown to have it.
+
+    A sequence can't begin at the highest cut, above which there are too few labels. It begins where a half, a quarter ... of
+    the labels are kept, and each of these starts has its part of the risk.
+    """
+    wrong_share = 1 - precision
+    order = np.sort(np.asarray(cuts, float))[::-1]
+    cases = np.array([(rewards >= cut).sum() for cut in order])
+    wrong = np.array([(~labels & (rewards >= cut)).sum() for cut in order])
+    sizes = [len(labels) >> halvings for halvings in range(1, _MOST_STARTS + 1)]
+    # Where a start has hardly more cases than may be without a single wrong one, it would mostly fail, and cost the others.
+    sizes = [size for size in sizes if size >= 1.5 * fewest_cases(wrong_share, risk)] or [len(labels)]
+    reached: list[int] = []
+    for start in {int(np.argmax(cases >= size)) for size in sizes if (cases >= size).any()}:
+        tests = is_bounded(wrong[start:], cases[start:], wrong_share, risk / len(sizes))
+        if (last := last_passed(tests)) is not None:
+            reached.append(start + last)
+    return float(order[max(reached)]) if reached else None
+
+
+def recall_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], recall: float, risk: float) -> float | None:
+    """The highest cut at or above which at least a share `recall` of all that are labelled true lie; None if none has it."""
+    order = np.sort(np.asarray(cuts, float))
+    lost = np.array([(labels & (rewards < cut)).sum() for cut in order])
+    last = last_passed(is_bounded(lost, int(labels.sum()), 1 - recall, risk))
+    return None if last is None else float(order[last])

@@ -1,0 +1,335 @@
+"""Each adapter gives its trainer the endpoint's number, or what that trainer has for none; called as the trainer calls it.
+
+TRL's and verifiers' own code calls it here. The others' packages need what isn't installed, so their calls are restated from
+the sources that docs/guides/trainers/ names.
+"""
+
+import asyncio
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from actors.scorers.online import OnlineScorer
+from assay_client import Client, NoReward, default_client
+from assay_client.trl import AssayReward, AsyncAssayReward
+from tests.support.endpoints import ANSWERED, QUESTION, application, listening, scorer
+
+EMPTY = [*QUESTION, {"role": "assistant", "content": ""}]
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[dict[str, OnlineScorer]]:
+    made = {name: scorer(name) for name in ("tiny-attributes", "exact-match")}
+    yield made
+    for each in made.values():
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def addresses(models: Mapping[str, OnlineScorer]) -> Iterator[dict[str, str]]:
+    head, verifier = (application([each]) for each in models.values())
+    with listening(head) as head_address, listening(verifier) as verifier_address:
+        yield dict(zip(models, (head_address, verifier_address), strict=True))
+
+
+@pytest.fixture
+def seven(addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
+    """The reward of `ANSWERED`, by the client of the environment."""
+    monkeypatch.setenv("ASSAY_URL", addresses["tiny-attributes"])
+    default_client.cache_clear()
+    yield default_client().rewards([{"messages": ANSWERED}])[0].require()
+    default_client().close()
+    default_client.cache_clear()
+
+
+@pytest.fixture
+def by_reference(addresses: Mapping[str, str], seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, a model that compares with a reference is asked."""
+    default_client().close()
+    monkeypatch.setenv("ASSAY_URL", addresses["exact-match"])
+    default_client.cache_clear()
+
+
+def stub(monkeypatch: pytest.MonkeyPatch, **modules: Mapping[str, Any]) -> None:
+    """Modules that aren't installed, by their names with `__` for dots, and the packages around them."""
+    for name, members in modules.items():
+        parts = name.split("__")
+        for length in range(1, len(parts) + 1):
+            module = ModuleType(".".join(parts[:length]))
+            module.__path__ = []
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+        module.__dict__.update(members)
+
+
+def load(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """An adapter, imported for this test alone."""
+    monkeypatch.delitem(sys.modules, f"assay_client.{name}", raising=False)
+    return importlib.import_module(f"assay_client.{name}")
+
+
+class Trl:
+    """What `GRPOTrainer` holds where it asks for rewards."""
+
+    def __init__(self, *reward_funcs: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.accelerator = SimpleNamespace(device=torch.device("cpu"), is_main_process=True)
+        self.reward_funcs = reward_funcs
+        self.reward_processing_classes = [None] * len(reward_funcs)
+        self.reward_func_names = [type(each).__name__ for each in reward_funcs]
+        self.state, self.args = SimpleNamespace(global_step=0), SimpleNamespace(report_to=[])
+        self.environments, self.async_loop = None, loop
+        self.extra: dict[str, list[str]] = {}
+        self._log_completion_extra, self._log_metric = self.extra.__setitem__, None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_trl_gets_numbers_and_none_from_both_kinds_of_functions(seven: float) -> None:
+    from accelerate import PartialState
+    from trl import GRPOTrainer
+    from trl.trainer.utils import shutdown_event_loop_in_daemon, start_event_loop_in_daemon
+
+    PartialState(cpu=True)
+    thread, loop, _ = start_event_loop_in_daemon(name="test")
+    try:
+        trainer: Any = Trl(AssayReward(), AsyncAssayReward(), loop=loop)
+        inputs = [{"prompt": QUESTION, "level": 1}] * 2
+        completions = [[ANSWERED[-1]], [EMPTY[-1]]]
+        rewards = GRPOTrainer._calculate_rewards(trainer, inputs, [QUESTION] * 2, completions, [[7], []])
+    finally:
+        shutdown_event_loop_in_daemon(thread, loop)
+    assert rewards[0].tolist() == pytest.approx([seven, seven])
+    assert rewards[1].isnan().all()
+    assert trainer.extra == {"assay_reason": ["", "empty_content"]}
+
+
+@pytest.mark.usefixtures("by_reference")
+def test_trl_sends_the_columns_that_it_is_told_to() -> None:
+    reward = AssayReward(reference="answer")
+    assert reward([QUESTION, QUESTION], [[ANSWERED[-1]]] * 2, answer=["7", "8"]) == [1.0, 0.0]
+    with pytest.raises(KeyError):
+        reward([QUESTION], [[ANSWERED[-1]]])
+    with pytest.raises(TypeError, match="conversational"):
+        reward(["What is 3 + 4?"], ["7"], answer=["7"])
+
+
+def ask_verl(answer: str, extra_info: dict[str, Any], **reward_kwargs: Any) -> float:
+    """As `NaiveRewardManager` and `get_custom_reward_fn` of verl 0.9.1 do."""
+    compute_score = importlib.import_module("assay_client.verl").compute_score
+    call = {"data_source": "gsm8k", "solution_str": answer, "ground_truth": "7", "extra_info": extra_info}
+    reward: float = asyncio.run(compute_score(**{**call, **reward_kwargs}))
+    return reward
+
+
+def test_verl_gets_a_number_or_an_exception(seven: float) -> None:
+    extra = {"num_turns": 2, "rollout_reward_scores": {}, "raw_prompt": QUESTION}
+    assert ask_verl("7", extra) == pytest.approx(seven)
+    assert ask_verl("7", {"question": "What is 3 + 4?"}, prompt_key="question") == pytest.approx(seven)
+    for answer, info, reason in [
+        ("", extra, "empty_content"), ("7", extra | {"num_turns": 4}, "several_turns"), ("7", {}, "no_messages"),
+        ("7", {"raw_prompt": None}, "no_messages"),
+    ]:  # fmt: skip
+        with pytest.raises(NoReward, match=reason):
+            ask_verl(answer, info)
+
+
+@pytest.mark.usefixtures("by_reference")
+def test_verl_sends_the_ground_truth_if_told_to() -> None:
+    assert [ask_verl(text, {"raw_prompt": QUESTION}, reference=True) for text in ("7", "8")] == [1.0, 0.0]
+
+
+def test_openrlhf_gets_tensors_or_an_exception(seven: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `SingleTurnAgentExecutor` of OpenRLHF 0.11.2 does: the file is loaded, and called in threads with one text each."""
+    monkeypatch.setenv("ASSAY_TEMPLATE", "chatml")
+    file = tmp_path / "reward.py"
+    file.write_text("from assay_client.openrlhf import reward_func\n")
+    spec = importlib.util.spec_from_file_location("reward_func", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    prompt = "<|im_start|>user\nWhat is 3 + 4?<|im_end|>\n<|im_start|>assistant\n"
+
+    async def ask(*answers: str) -> list[Any]:
+        calls = (asyncio.to_thread(module.reward_func, [f"{prompt}{text}<|im_end|>"], [prompt], ["7"]) for text in answers)
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    well, empty = asyncio.run(ask("7", ""))
+    assert torch.tensor([well["rewards"]]).tolist() == pytest.approx([seven])
+    assert well["scores"] is well["rewards"]
+    assert isinstance(empty, NoReward)
+    assert empty.reason == "empty_content"
+    adapter = importlib.import_module("assay_client.openrlhf")
+    adapter._client().close()
+    adapter._client.cache_clear()
+    address = adapter.remote_rm_url("http://host:8000", "chatml")
+    assert address == "http://host:8000/get_reward?from_template=chatml"
+
+
+class BaseTextEnv:
+    """As skyrl-gym declares it."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+
+def test_skyrl_gets_a_number_or_an_exception(seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(monkeypatch, skyrl_gym__envs__base_text_env={"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict})
+    env = load(monkeypatch, "skyrl").AssayEnv(env_config={}, extras={"reward_spec": {"ground_truth": "7"}, "max_turns": 1})
+    assert env.init(QUESTION) == (QUESTION, {})
+    step = env.step("7")
+    assert step["reward"] == pytest.approx(seven)
+    assert (step["observations"], step["done"], len(step["metadata"]["scores"])) == ([], True, 5)
+    with pytest.raises(NoReward, match="empty_content"):
+        env.step("")
+
+
+def slime_sample(response: str, **changes: Any) -> Any:
+    return SimpleNamespace(**{"prompt": QUESTION, "response": response, "label": None, "metadata": {}, **changes})
+
+
+def test_slime_gets_a_number_a_list_or_an_exception(seven: float) -> None:
+    custom_rm = importlib.import_module("assay_client.slime").custom_rm
+    args = SimpleNamespace(rollout_skip_special_tokens=True)
+    assert asyncio.run(custom_rm(args, slime_sample("7"))) == pytest.approx(seven)
+    rendered = slime_sample("7", prompt="<|im_start|>user ...", metadata={"messages": QUESTION})
+    assert asyncio.run(custom_rm(args, [rendered, slime_sample("7")])) == pytest.approx([seven, seven])
+    with pytest.raises(NoReward, match="empty_content"):
+        asyncio.run(custom_rm(args, [slime_sample("7"), slime_sample("")]))
+    with pytest.raises(ValueError, match="is a text"):
+        asyncio.run(custom_rm(args, slime_sample("7", prompt="<|im_start|>user ...")))
+    with pytest.raises(ValueError, match="special tokens"):
+        asyncio.run(custom_rm(SimpleNamespace(rollout_skip_special_tokens=False), slime_sample("7")))
+
+
+class EnvironmentReturn(NamedTuple):
+    """As NeMo-RL declares it."""
+
+    observations: list[dict[str, str]]
+    metadata: list[Any]
+    next_stop_strings: list[None]
+    rewards: torch.Tensor
+    terminateds: torch.Tensor
+    answers: list[str]
+
+
+def test_nemo_rl_gets_a_tensor_or_an_exception(
+    seven: float, addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = {"EnvironmentInterface": object, "EnvironmentReturn": EnvironmentReturn}
+    stub(monkeypatch, nemo_rl__environments__interfaces=members)
+    actor = load(monkeypatch, "nemo_rl").AssayEnvironment
+    env = actor.__ray_metadata__.modified_class({"url": addresses["tiny-attributes"]})
+    rendered = {"role": "user", "content": "<|im_start|>user ..."}
+    done = env.step([[rendered, ANSWERED[-1]]] * 2, [{"messages": QUESTION}] * 2)
+    assert done.rewards.tolist() == pytest.approx([seven] * 2)
+    assert (done.terminateds.tolist(), done.answers, len(done.observations)) == ([True, True], ["7", "7"], 2)
+    with pytest.raises(NoReward, match="empty_content"):
+        env.step([[rendered, EMPTY[-1]]], [{"messages": QUESTION}])
+    with pytest.raises(KeyError):
+        env.step([[rendered, ANSWERED[-1]]], [{}])
+    env._client.close()
+
+
+class Params(BaseModel, extra="allow"):
+    """OpenAI's, of which Gym declares all fields."""
+
+
+class BaseVerifyRequest(BaseModel):
+    """As NeMo-Gym declares it, and those below."""
+
+    responses_create_params: Params
+    response: Params
+
+
+class BaseMultiRewardVerifyResponse(BaseVerifyRequest):
+    reward: float
+    reward_components: dict[str, float]
+
+
+def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = {each.__name__: each for each in (BaseVerifyRequest, BaseMultiRewardVerifyResponse)}
+    stub(monkeypatch, nemo_gym__base_resources_server=declared | {"SimpleResourcesServer": object})
+    server = load(monkeypatch, "nemo_gym").AssayServer()
+
+    def verify(asked: Any, *output: dict[str, Any]) -> dict[str, Any]:
+        body = {"responses_create_params": {"input": asked}, "response": {"output": output}}
+        answer: dict[str, Any] = asyncio.run(server.verify(BaseVerifyRequest.model_validate(body))).model_dump()
+        return answer
+
+    def said(text: str) -> dict[str, Any]:
+        return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    for asked in (QUESTION, "What is 3 + 4?"):
+        well = verify(asked, thought, said("7"))
+        assert well["reward"] == sum(well["reward_components"].values()) == pytest.approx(seven)
+        assert (well["mask_sample"], well["failure_kind"], well["failure_reason"]) == (False, None, None)
+    assert well["response"]["output"][1] == said("7")
+    masked = verify(QUESTION, said(""))
+    assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
+    assert masked["instance_config"] == {"mask_sample": True}
+    call = {"type": "function_call", "call_id": "1", "name": "add", "arguments": '{"a": 3, "b": 4}'}
+    called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, said("7"))
+    assert called["reward"] != pytest.approx(seven) or called["mask_sample"]
+
+
+def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """verifiers' own tasks and messages, without the clients and sandboxes that the package imports."""
+    spec = importlib.util.find_spec("verifiers")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    (folder,) = spec.submodule_search_locations
+    stub(monkeypatch, pydantic_config={"BaseConfig": BaseModel})
+    for name in ("", ".v1", ".v1.configs", ".v1.dialects", ".v1.utils"):
+        package = ModuleType(f"verifiers{name}")
+        package.__path__ = [str(Path(folder, *name.split(".")))]
+        monkeypatch.setitem(sys.modules, package.__name__, package)
+    for name, members in {
+        "configs.harness": {"SkillSource": str},
+        "configs.judge": {"Judges": list, "check_judges": lambda judges: None, "resolve_judges": None},
+        "state": {"StateT": TypeVar("StateT", default=object)},
+        "utils.artifacts": {"MAX_ARTIFACT_BYTES": 1, "Artifact": str},
+        "utils.loaders": {"load_judge": None, "load_plugged_fn": None},
+    }.items():
+        module = ModuleType(f"verifiers.v1.{name}")
+        module.__dict__.update(members)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return [importlib.import_module(f"verifiers.v1.{name}") for name in ("task", "types", "utils.decorators")]
+
+
+def test_verifiers_gets_a_number_or_its_error(seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, types, decorators = load_verifiers(monkeypatch)
+    adapter = load(monkeypatch, "verifiers")
+
+    class Sums(task.Task):  # type: ignore[misc]
+        @decorators.reward
+        async def assay(self, trace: Any) -> float:
+            number: float = await adapter.reward(self.data, trace)
+            return number
+
+    def score(answer: str) -> dict[str, float]:
+        rewards: dict[str, float] = {}
+        turns = [types.UserMessage(content="What is 3 + 4?"), types.AssistantMessage(content=answer)]
+        trace = SimpleNamespace(messages=turns, metrics={}, rewards=rewards)
+        trace.record_reward = lambda name, value, weight: rewards.__setitem__(name, value * weight)
+        asyncio.run(Sums(task.TaskData(prompt="What is 3 + 4?")).score(trace))
+        return rewards
+
+    assert score("7") == {"assay": pytest.approx(seven)}
+    with pytest.raises(Exception, match="empty_content") as raised:
+        score("")
+    assert type(raised.value).__name__ == "TaskError"
+
+
+def test_a_client_may_be_given(addresses: Mapping[str, str]) -> None:
+    with Client(addresses["exact-match"]) as client:
+        reward = AssayReward(client, reference="answer")
+        assert reward([QUESTION], [[ANSWERED[-1]]], answer=["7"]) == [1.0]

@@ -1,0 +1,51 @@
+"""Cuts keep the precision and the recall that labels showed, as often as was asked, or there is none."""
+
+import numpy as np
+import pytest
+
+from bench.cascade import label_once
+from pipelines.results.filtering.cuts import enough_cases, fewest_cases, interval, is_bounded, precision_cut, recall_cut
+
+RISK = 0.05
+
+
+def test_the_bound_is_that_of_clopper_and_pearson() -> None:
+    # 0 wrong of 59 is the least that shows 5 % at 95 %: 0.95 ** 59 = 0.0485. With one wrong it takes 93.
+    assert fewest_cases(0.05, RISK) == 59
+    assert [bool(is_bounded(wrong, cases, 0.05, RISK)) for wrong, cases in ((0, 58), (0, 59), (1, 92), (1, 93))] == [
+        False, True, False, True,
+    ]  # fmt: skip
+    low, high = interval(3, 100, 0.95)
+    assert (low, high) == pytest.approx((0.006230, 0.085176), abs=1e-6)  # R: binom.test(3, 100)
+    assert interval(0, 0, 0.95) == (0.0, 1.0)
+    assert is_bounded(enough_cases(0.05, RISK) * 0.05 // 2, enough_cases(0.05, RISK), 0.05, RISK)
+
+
+@pytest.mark.parametrize("slope", [8.0, 2.0])
+def test_what_is_kept_has_the_precision_and_the_recall_in_19_of_20_repetitions(slope: float) -> None:
+    shares = [label_once(slope, seed, rows=5_000) for seed in range(100)]
+    for aim in (0, 1):
+        missed = [share for share in (pair[aim] for pair in shares) if share is not None and share < 0.9]
+        assert len(missed) <= 5
+    assert sum(recall is not None for _, recall in shares) == 100
+    assert sum(precision is not None for precision, _ in shares) >= (90 if slope == 8.0 else 0)
+
+
+def test_rewards_that_say_nothing_have_no_precise_cut() -> None:
+    draw = np.random.default_rng(0)
+    rewards, labels = draw.normal(size=400), draw.random(400) < 0.5
+    assert precision_cut(rewards, labels, np.linspace(-2, 2, 50).tolist(), 0.9, RISK) is None
+
+
+def test_too_few_true_labels_show_no_recall() -> None:
+    labels = np.arange(400) < 28  # 0.9 ** 28 > 0.05: not even with none of them lost
+    assert recall_cut(np.arange(400.0), labels, [0.0, 200.0], 0.9, RISK) is None
+    assert recall_cut(np.arange(400.0), np.arange(400) < 29, [0.0, 200.0], 0.9, RISK) == 0.0
+
+
+def test_a_cut_below_one_that_fails_is_never_tried() -> None:
+    # Right above 0.5, wrong just below, right again further down: no later cut may come in by luck.
+    rewards = np.linspace(0, 1, 400)
+    labels = (rewards >= 0.5) | (rewards < 0.1)
+    cut = precision_cut(rewards, labels, [0.0, 0.25, 0.5, 0.75], 0.9, RISK)
+    assert cut == 0.5
