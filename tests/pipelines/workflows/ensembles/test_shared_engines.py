@@ -14,7 +14,7 @@ from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
 from pipelines.workflows.ensembles.members import members
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
-from tests.actors.models.test_rubric_judge import PATTERN
+from tests.actors.models.test_rubric_judge import FIELDS, PATTERN
 from tests.pipelines.workflows.ensembles.test_score_ensemble import Kill, KilledAt, of_members
 from tests.support.corpora import chat, lines, scored, write
 from tests.support.ensembles import written
@@ -133,11 +133,10 @@ def test_what_the_engine_cannot_be_started_with_is_said(tmp_path: Path, starts: 
 
 @pytest.mark.long
 def test_on_vllm_there_is_one_engine_core_and_the_same_numbers(tmp_path: Path, starts: Starts) -> None:
-    grades = {"properties": {"score": {"type": "integer", "minimum": 1, "maximum": 5}}, "required": ["score"]}
-    alike = {"prompt": PATTERN["prompt"], "json_schema": grades, "max_tokens": 32}
-    run = settings(tmp_path, "out", "tiny-r3", {"pattern": PATTERN, "schema": alike}, engine="vllm", limit=12)
+    rubrics = {"pattern": PATTERN, "schema": {**FIELDS, "max_tokens": 200}}
+    run = settings(tmp_path, "out", "tiny-r3", rubrics, engine="vllm", limit=12)
     summary = ensemble(run)
     assert len(starts("engine core")) == 1
-    assert {member.scored for member in summary.members.values()} == {12}
+    assert {name: member.scored for name, member in summary.members.items()} == {"pattern": 12, "schema": 12}
     assert len({row["reward"] for row in scored(Path(folder_of(run.output, "pattern")))}) > 1
     as_each_alone(run, tmp_path / "apart")
