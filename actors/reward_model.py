@@ -14,6 +14,7 @@ from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
 from actors.contracts.served import Served
+from actors.contracts.stopping import Stopping
 from actors.contracts.verifier import Verifier
 from actors.endpoint.account import BYTES_PER_TOKEN
 from actors.endpoint.remote_model import RemoteModel
@@ -178,8 +179,6 @@ def resolve_model(
         Adapter.find(settings.adapter).check_template(checkpoint)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
-    if judge is not None:
-        judge.check_stop(family.weights(settings.weights))
     if render.too_long is TooLong.CUT_LEFT:
         _check_can_be_cut(family, settings.model)
     answer_tokens = judge.answer_tokens(limit) if judge else 0
@@ -207,7 +206,7 @@ def resolve_model(
         one_pass=one_pass,
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
-        weights=family.weights(settings.weights),
+        weights=_find_weights(family, settings),
         hashes=checkpoint.hashes(settings.adapter, weights=weights),
         known_as=known_as,
         judge=settings.judge,
@@ -285,7 +284,7 @@ def _resolve_remote(settings: ModelSettings) -> RewardModel:
         labels=0,
         dtype="bfloat16",
         max_model_len=remote.longest or 0,
-        weights=family.weights(settings.weights),
+        weights=_find_weights(family, settings),
         hashes={},
         known_as=settings.model,
         read=settings.read,
@@ -311,6 +310,14 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
     if options:
         raise SettingsError(f"{', '.join(options)}: for judges that write, and {family.name} is none")
     return family
+
+
+def _find_weights(family: Family, settings: ModelSettings) -> Mapping[str, float]:
+    """The weights of the outputs in the reward. Raises `SettingsError`, also for votes that may stop where none can."""
+    weights = family.weights(settings.weights)
+    if isinstance(family, Judge) and family.asks.stop:
+        Stopping(family, weights).check()
+    return weights
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:

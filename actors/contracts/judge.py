@@ -33,8 +33,6 @@ OUR_OUTPUTS = ("reward_std", "judgements")
 STOP_OUTPUTS = ("votes_taken", "votes_settled")
 """Outputs of a judge whose votes may stop: how many were asked, read or not, and the share of its questions that were
 settled before all were."""
-_FEWEST_TO_STOP = 4
-"""Of fewer votes, all are asked in the first wave."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """How votes are sampled where the card samples greedily or says nothing of several votes."""
 
@@ -208,7 +206,7 @@ class Judge(Family):
 
     @property
     def _showings(self) -> Showings:
-        grades_one = self.alone and self._aggregate is Aggregate.MEAN
+        grades_one = self.alone and self.combined_by is Aggregate.MEAN
         return Showings(self.shows, self.votes, self.asks.pairs, self.asks.seed, self.asks.temperature == 0, grades_one)
 
     def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
@@ -257,7 +255,7 @@ class Judge(Family):
             **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
             **(self.asks.model_dump(mode="json", include={"stop", "stop_error", "stop_at"}) if self.asks.stop else {}),
             **({"criteria_calls": self.asks.criteria_calls} if self.row_outputs else {}),
-            "aggregate": self._aggregate.value,
+            "aggregate": self.combined_by.value,
         }
 
     def opening(self, text: str) -> str:
@@ -285,62 +283,6 @@ class Judge(Family):
         ids = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
         check_token_ids(checkpoint, published, ids)
 
-    # When its votes may stop.
-
-    def check_stop(self, weights: Mapping[str, float]) -> None:
-        """Raise `SettingsError` if `stop` is set and what its votes come to has no verdict that could be settled."""
-        if not self.asks.stop:
-            return
-        if self.shows is Shows.ALL or self._aggregate is Aggregate.BRADLEY_TERRY:
-            what = "a list of responses" if self.shows is Shows.ALL else "a Bradley-Terry strength"
-            raise SettingsError(f"--stop: every vote changes {what}, so there is no verdict that votes could settle")
-        if self.row_outputs or self.way.principle_reward == "min":
-            raise SettingsError("--stop: the least of several numbers, or a sum with gates, isn't a mean of votes")
-        if self.votes < _FEWEST_TO_STOP:
-            raise SettingsError(f"--stop needs --votes {_FEWEST_TO_STOP} or more, and there are {self.votes}")
-        unbounded = sorted(name for name, weight in weights.items() if weight and name not in self.bounds)
-        if self._aggregate is Aggregate.MEAN and unbounded:
-            raise SettingsError(f"--stop needs outputs with a least and a greatest value, and {unbounded[0]} has none")
-        if self.shows is Shows.ONE:
-            low, high = self._reward_bounds(weights)
-            if self.asks.stop_at is None and (low, high) != (0.0, 1.0):
-                raise SettingsError(
-                    f"--stop: every vote changes a mean from {low:g} to {high:g}; say with --set judge.stop_at=... at which "
-                    "reward your filter cuts, and votes end when its side is settled"
-                )
-            if not low < self._stop_at < high:
-                raise SettingsError(f"judge.stop_at {self._stop_at:g} isn't between the rewards {low:g} and {high:g}")
-        elif self.asks.stop_at is not None:
-            raise SettingsError(
-                f"judge.stop_at is for judges of one response; {self.name} compares, and its sides are these"
-            )
-
-    def leaning(self, verdict: Verdict, shown: Sequence[int], weights: Mapping[str, float]) -> float:
-        """Which way a text leans, from -1 to 1, as `settled_side` takes it.
-
-        Above 0 for the response with the lower position of two, or for a reward above `stop_at`.
-        """
-        if self.shows is Shows.TWO and len(shown) == 2:
-            order = 1 if shown[0] < shown[1] else -1
-            if self._aggregate is Aggregate.WIN_RATE:
-                first, second = verdict.merits
-                return float(order * ((first > second) - (first < second)))
-            first, second = (self.vote(scores, weights) for scores in verdict.scores)
-            low, high = self._reward_bounds(weights)
-            return order * (first - second) / (high - low)
-        (scores,) = verdict.scores
-        low, high = self._reward_bounds(weights)
-        return (self.vote(scores, weights) - self._stop_at) / max(high - self._stop_at, self._stop_at - low)
-
-    @property
-    def _stop_at(self) -> float:
-        return 0.5 if self.asks.stop_at is None else self.asks.stop_at
-
-    def _reward_bounds(self, weights: Mapping[str, float]) -> tuple[float, float]:
-        """The least and the greatest reward of one text."""
-        ends = [(weight * low, weight * high) for name, weight in weights.items() for low, high in [self.bounds[name]]]
-        return sum(map(min, ends)), sum(map(max, ends))
-
     # How its verdicts become rewards.
 
     @property
@@ -349,7 +291,7 @@ class Judge(Family):
 
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         # In a knock-out winners meet winners: which grades are in a response's mean depends on whom it won against.
-        relative = self._aggregate is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
+        relative = self.combined_by is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
@@ -371,14 +313,14 @@ class Judge(Family):
         readable votes, and all prompts alike: else the order of which more votes could be read would decide.
         """
         records = _records(judgements)
-        strengths = bradley_terry(records) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
+        strengths = bradley_terry(records) if self.combined_by is Aggregate.BRADLEY_TERRY else {}
         readings = {}
         for position in positions:
             judgements_about = [judgement for judgement in judgements if position in judgement.prompt.response_positions]
             first, *_ = judgements_about[0].scores_of(position)
             record = records.get(position)
             # Shown alone it has no record: a mean of grades is its reward all the same, a share of wins or a margin isn't.
-            if record is None and (self._aggregate is not Aggregate.MEAN or not self.is_complete(first, weights)):
+            if record is None and (self.combined_by is not Aggregate.MEAN or not self.is_complete(first, weights)):
                 continue
             # A list per prompt. Five votes are three in one order and two in the other. If those three say 1, and of these
             # two one says 0 and one can't be read, the mean is 0.5; a mean over the four texts would be 0.75.
@@ -393,7 +335,7 @@ class Judge(Family):
             if record is not None:
                 scores |= record.as_scores()
                 # The spread over opponents, and not over texts: a win rate has one share for each of them.
-                if self._aggregate is Aggregate.WIN_RATE:
+                if self.combined_by is Aggregate.WIN_RATE:
                     reward, spread = record.win_rate, deviation_of(record.outcomes)
             if position in strengths:
                 reward, spread = strengths[position]
@@ -407,7 +349,8 @@ class Judge(Family):
         return records[first].meetings[second].share if first in records else 0.5
 
     @property
-    def _aggregate(self) -> Aggregate:
+    def combined_by(self) -> Aggregate:
+        """What several judgements of a response come to: the user's choice, or the card's."""
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 
 from actors.contracts.judge import STOP_OUTPUTS, Judge, Judgement, Verdict
 from actors.contracts.showings import Shows
+from actors.contracts.stopping import Stopping
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, Unreadable
 from actors.records import JudgeAnswer, Prompt, Reading, Reason, RenderedRequest, Score
@@ -97,6 +98,7 @@ class JudgeScorer(Scorer):
         """`answer_tokens` is the longest answer. In a `rehearsal`, on the fake engine, verdicts are random."""
         self._judge = judge
         self._weights = weights
+        self._stopping = Stopping(judge, weights)
         self._engine = engine
         self._answer_tokens = answer_tokens
         self._rehearsal = rehearsal
@@ -174,8 +176,7 @@ class JudgeScorer(Scorer):
             if self._judge.shows is Shows.TWO and len(shown) < 2:
                 return False  # it is graded alone, and is better than nothing
             leanings[id(answer.prompt)] = {
-                # A text without a verdict leans nowhere, as it counts for neither side at the end.
-                number: 0.0 if vote[-1].verdict is None else self._judge.leaning(vote[-1].verdict, shown, self._weights)
+                number: self._stopping.leaning(vote[-1].verdict, shown)
                 for number, vote in zip(answer.numbers, answer.votes, strict=True)
             }
         side = settled_side([leanings[id(prompt)][vote] for prompt, vote in drawn], total, self._judge.asks.stop_error)

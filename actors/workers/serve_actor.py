@@ -20,7 +20,7 @@ from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
 
-_LAST_WORDS_S = 0.5
+_LAST_WORDS_S = 0.1
 """In which requests under way are answered, before the process ends."""
 
 

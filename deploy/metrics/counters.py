@@ -53,9 +53,8 @@ class Meters:
                 self._count_in_bucket(model, name, value)
         fresh = [score for score in scores if not score.from_store]
         if len(fresh) < len(scores):
-            counter("assay_from_store_total", "responses whose scores came from a store", ("model",)).inc(
-                len(scores) - len(fresh), {"model": model}
-            )
+            stored = len(scores) - len(fresh)
+            _count("assay_from_store_total", "responses whose scores came from a store", stored, model=model)
         self.count_tokens(model, *tokens_of(fresh))  # of the engine's work
 
     def count_tokens(self, model: str, prompt_tokens: int, completion_tokens: int) -> None:

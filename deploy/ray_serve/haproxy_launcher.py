@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 HEAD_TIMEOUT_S = 30
@@ -48,7 +49,7 @@ def guarded(configuration: str, folder: str, host: str = "") -> str:
     most = _MOST_CONNECTIONS
     if files != resource.RLIM_INFINITY:
         most = min(most, (files - _OTHER_FILES) // 2)
-    changes = (
+    changes: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         (r"^    log \S+ local0 info\n", ""),
         (r" mode 666 level admin", " mode 600 level admin"),
         (r"^    maxconn \d+$", f"    maxconn {most}"),

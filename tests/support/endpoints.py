@@ -221,8 +221,8 @@ def deploy(name: str, *, limits: dict[str, Any] | None = None, keys: Sequence[st
 
 def replica_pids() -> list[int]:
     """The processes of the replicas of the model that was deployed."""
-    details: Any = _get_global_client().get_serve_details()
-    states = details["applications"]["assay"]["deployments"]["model-0"]["replicas"]
+    controller: Any = _get_global_client()
+    states = controller.get_serve_details()["applications"]["assay"]["deployments"]["model-0"]["replicas"]
     return [replica["pid"] for replica in states if replica["state"] == "RUNNING"]
 
 

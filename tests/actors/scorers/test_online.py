@@ -64,7 +64,7 @@ def test_a_small_request_is_rendered_between_the_prompts_of_a_large_one(online: 
         ended.append(name)
 
     async def both() -> None:
-        large = [asyncio.create_task(score("large", [small, small])) for _ in range(2)]
+        large = [asyncio.create_task(score("large", [request(user("Hi! " * 1500)), small])) for _ in range(2)]
         await asyncio.sleep(0.05)
         await asyncio.gather(score("small", [small]), *large)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.contracts.judge import STOP_OUTPUTS, Judge
+from actors.contracts.stopping import Stopping
 from actors.engine.fake_engine import FakeEngine
 from actors.engine.protocol import Sampling
 from actors.errors import SettingsError
@@ -23,7 +24,8 @@ def judge(family: str, rating: str = "pairwise", **settings: Any) -> Judge:
     chosen = families()[family].reading_by(ReadSettings(rating=rating))
     assert isinstance(chosen, Judge)
     with_settings = chosen.with_settings(JudgeSettings(**settings))
-    with_settings.check_stop(with_settings.card_weights())
+    if with_settings.asks.stop:
+        Stopping(with_settings, with_settings.card_weights()).check()
     return with_settings
 
 

@@ -75,7 +75,8 @@ def configured(folder: str, port: int, replicas: list[int], **settings: Any) -> 
     variables = haproxy.environment(folder)
     values = {name: variables[f"RAY_SERVE_HAPROXY_{variable}"] for name, variable in names.items()}
     integers = {field.name for field in fields(HAProxyConfig) if "int" in str(field.type)}
-    config = HAProxyConfig(
+    configure: Any = HAProxyConfig
+    config = configure(
         http_options=HTTPOptions(host="127.0.0.1", port=port, keep_alive_timeout_s=65),
         metrics_enabled=False,
         **{name: int(value) if name in integers else value for name, value in values.items()} | settings,
