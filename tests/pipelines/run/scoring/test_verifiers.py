@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from actors.contracts.verifier import READER
 from actors.engine.fork_server import SWITCH
 from actors.errors import SettingsError
 from actors.reward_model import resolve_model
@@ -46,7 +47,7 @@ def test_a_corpus_with_references_is_scored_without_vllm(tmp_path: Path, monkeyp
     assert outcomes == [right, wrong, ("rejected", "no_reference", None, None), right]
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest is not None
-    assert (manifest.identity["engine"], manifest.identity["verifier"]) == ("none", {"reader": 2})
+    assert (manifest.identity["engine"], manifest.identity["verifier"]) == ("none", {"reader": READER})
     assert SWITCH not in os.environ, "no fork server has begun to import vLLM"
     again = settings(corpus, tmp_path / "again", **{**run_options(), "store": str(tmp_path / "s")})
     score(again)
