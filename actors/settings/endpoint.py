@@ -12,7 +12,7 @@ class ModelEndpointSettings(Settings):
 
     bare_field: ClassVar = "endpoint"
 
-    endpoint: Annotated[str, Field(pattern="^https?://.")] | None = Field(default=None, json_schema_extra=OPTION)
+    endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = Field(default=None, json_schema_extra=OPTION)
     """address to ask the model at, e.g. http://host:8000/v1: of `assay serve`, or with --rubric or --family of any chat
     completions; the environment's OPENAI_API_KEY is the key"""
     max_cost: Annotated[float, Field(gt=0)] | None = Field(default=None, json_schema_extra=OPTION)

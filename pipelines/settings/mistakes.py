@@ -39,6 +39,7 @@ PATTERNS: Mapping[str, str] = {
     r"^[A-Za-z_]\w*$|^$": "must be letters, digits and _, without a digit first, or empty",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "must be the letters A to Z, digits and _, without a digit first",
     r"^(\*|https?://[^/\s]+)$": "must be an origin, https://HOST or https://HOST:PORT without a path, or * for all",
+    r"^https?://\S+$": "must be an address, http://HOST:PORT/v1 or https://HOST/v1",
     r"^[A-Z]{2,26}$": "must be two or more of the letters A to Z",
     r"^https?://.": "must be an address: http://HOST:PORT/v1 or https://HOST/v1",
     r"^[^:/\s\[\]]+$": "must be a host's name alone, without a scheme, port or path",

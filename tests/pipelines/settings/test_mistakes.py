@@ -208,7 +208,7 @@ def test_names_of_other_places_are_known(recipe: dict[str, Any], hint: str) -> N
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ({"input": "c.jsonl"}, "score.input isn't a setting; did you mean inputs? Allowed: corpus,"),
+        ({"input": "c.jsonl"}, "score.input isn't a setting; did you mean inputs or input_price? Allowed: corpus,"),
         ({"inputs": "c", "part_row": 5}, "score.part_row isn't a setting; did you mean part_rows? "),
         ({}, "score.inputs is missing"),
     ],

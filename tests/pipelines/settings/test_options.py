@@ -130,7 +130,11 @@ def test_a_recipe_is_the_settings_of_its_jobs(tmp_path: Path) -> None:
     ("before", "after", "message"),
     [
         ("score:", "scores:", "scores isn't a setting; did you mean score? Allowed: sample, refine, score"),
-        ("output:", "outputs:", "score.outputs isn't a setting; did you mean output or all_outputs or output_price? Allowed: c"),
+        (
+            "output:",
+            "outputs:",
+            "score.outputs isn't a setting; did you mean output or all_outputs or output_price? Allowed: c",
+        ),
         ("turns:", "turn:", "score.corpus.turn isn't a setting; did you mean turns? Allowed: inputs, "),
         ("scored: scored", "5: x", "filter.5"),
         ("turns: all", "turns: some", "score.corpus.turns = 'some': must be 'final', 'all' or 'final-answer'"),
