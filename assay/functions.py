@@ -32,17 +32,12 @@ from pipelines.run.scoring import score_corpus
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build
+from pipelines.settings.refine_settings import RefineSettings
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
-from pipelines.settings.run_settings import (
-    CascadeSettings,
-    EnsembleSettings,
-    FilterSettings,
-    RefineSettings,
-    SampleSettings,
-    ScoreSettings,
-)
+from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, SampleSettings, ScoreSettings
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.workflows.cascades import score_cascade
 from pipelines.workflows.cascades.score_cascade import CascadeSummary

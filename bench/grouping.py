@@ -162,7 +162,7 @@ def _run_in_process(name: str, settings: dict[str, Any]) -> None:
     from pipelines.results.exports.export_commands import choose, make_pairs
     from pipelines.results.filtering.filter_corpus import keep
     from pipelines.settings.export_settings import ChooseSettings, PairSettings
-    from pipelines.settings.run_settings import FilterSettings
+    from pipelines.settings.filter_settings import FilterSettings
 
     start_ray()
     watch = Watch()

@@ -72,7 +72,7 @@ def _run_in_process(settings: dict[str, Any]) -> None:
     import ray
 
     from pipelines.results.filtering.filter_corpus import keep
-    from pipelines.settings.run_settings import FilterSettings
+    from pipelines.settings.filter_settings import FilterSettings
 
     start_ray()
     watch = Watch()

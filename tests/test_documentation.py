@@ -31,18 +31,14 @@ from pipelines.data.formats import SHAPES
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettings
 from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
 from pipelines.settings.recipe_schema import recipe_schema
+from pipelines.settings.refine_settings import RefineSettings
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
-from pipelines.settings.run_settings import (
-    FilterSettings,
-    LabelSampleSettings,
-    RefineSettings,
-    SampleSettings,
-    ScoreSettings,
-)
+from pipelines.settings.run_settings import SampleSettings, ScoreSettings
 from tests.conftest import REPOSITORY
 from tests.support.pages import DOCS, GENERATED, anchors, blocks, commands, inline, links, pages, words_of
 

@@ -18,14 +18,8 @@ from actors.text.visible import visible
 from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, CommandGroup
 from pipelines.data.storage import is_in_job
-from pipelines.settings.run_settings import (
-    CascadeSettings,
-    CheckSettings,
-    EnsembleSettings,
-    FilterSettings,
-    LabelSampleSettings,
-    ScoreSettings,
-)
+from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettings
+from pipelines.settings.run_settings import CascadeSettings, CheckSettings, EnsembleSettings, ScoreSettings
 
 PROGRAM = "assay"
 _BROKEN_PIPE = 141
@@ -147,7 +141,7 @@ class _Commands(CommandGroup):
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "plan", "report", "diff", "submit", "schema", "status")
+            for name in ("upload", "evaluate", "convert", "plan", "report", "diff", "submit", "schema", "status")
         },
         "serve": "deploy.command",
     }
@@ -218,22 +212,6 @@ def check(timing: bool, as_json: bool, **options: Any) -> None:
     report = write_json(settings) if as_json else contextlib.nullcontext(in_words)
     with timed(click.echo) if timing else contextlib.nullcontext(), report as (note_passed, note_doubt):
         run_check(settings, note_passed, note_doubt)
-
-
-@cli.command()
-@argument("model", "a local folder, a hub id, or one of the built-in tiny-* models")
-@argument("folder", "folder for the converted checkpoint")
-@option("--revision", help="branch, tag or commit of a hub model")
-@option("--family", help="family of the model, as for `score`")
-def convert(model: str, folder: str, revision: str | None, family: str | None) -> None:
-    """Convert MODEL, whose reward is read from a language model's logits, to a checkpoint with a reward head in FOLDER.
-
-    Needed for tensor parallelism if the first GPU doesn't hold these logits; `score` says so then. Weight files are hard
-    links to those of MODEL where the file system allows it, and copies otherwise.
-    """
-    from actors.launch.convert_checkpoint import convert as write
-
-    write(model, folder, revision, family, click.echo)
 
 
 @cli.command()

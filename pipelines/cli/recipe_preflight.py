@@ -18,7 +18,8 @@ from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_step import FilterSummary
 from pipelines.run.prepare import resolve_run
 from pipelines.run.sampling import sample_prompts
-from pipelines.settings.run_settings import MembersSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.refine_settings import RefineSettings
+from pipelines.settings.run_settings import MembersSettings, SampleSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import benchmark_files
 from pipelines.workflows.cascades import score_cascade
 from pipelines.workflows.ensembles import score_ensemble

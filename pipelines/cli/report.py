@@ -23,14 +23,9 @@ from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.run.sampling.refine_prompts import RefineSummary
 from pipelines.run.sampling.sample_prompts import SampleSummary
-from pipelines.settings.run_settings import (
-    CascadeSettings,
-    EnsembleSettings,
-    FilterSettings,
-    RefineSettings,
-    SampleSettings,
-    ScoreSettings,
-)
+from pipelines.settings.filter_settings import FilterSettings
+from pipelines.settings.refine_settings import RefineSettings
+from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, SampleSettings, ScoreSettings
 from pipelines.workflows.cascades.score_cascade import CascadeSummary
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
 

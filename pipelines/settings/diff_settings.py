@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from actors.settings.base import OPTION, Settings
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings
 
 
 class GateSettings(Settings):

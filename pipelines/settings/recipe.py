@@ -13,17 +13,11 @@ from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.curator import curator_recipe
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import Leaf, from_yaml, leaves, validate
+from pipelines.settings.refine_settings import RefineSettings
 from pipelines.settings.report_settings import ReportSettings
-from pipelines.settings.run_settings import (
-    CascadeSettings,
-    EnsembleSettings,
-    FilterSettings,
-    RefineSettings,
-    RunSettings,
-    SampleSettings,
-    ScoreSettings,
-)
+from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, RunSettings, SampleSettings, ScoreSettings
 
 
 class Recipe(Settings):

@@ -8,8 +8,9 @@ import pytest
 
 from pipelines.folders.run_folder.part import Part
 from pipelines.results.filtering.filter_corpus import keep
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, FilterSettings
+from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings
 from pipelines.workflows.cascades.score_cascade import cascade
 from pipelines.workflows.ensembles import combined_corpus
 from pipelines.workflows.ensembles.score_ensemble import ensemble
@@ -25,7 +26,7 @@ RESPONSES = 800
 FILTER = """
 import json, sys
 from pipelines.results.filtering import filter_corpus
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 filter_corpus._GROUP_PARTS = filter_corpus._OUTPUT_BYTES = 1
 filter_corpus.keep(FilterSettings(**json.loads(sys.argv[1])))
 """

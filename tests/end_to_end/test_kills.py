@@ -20,7 +20,7 @@ from actors.errors import AuditError, UserError
 from pipelines.data.storage import LEASE
 from pipelines.data.storage.lease import STALE_S
 from pipelines.results.filtering.filter_corpus import keep
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.commands import (
     PATIENCE_S,
     actors_of,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.cli.plain_console import Report, say, tell, tell_made
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.refine_settings import RefineSettings
+from pipelines.settings.run_settings import SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
     pass

@@ -14,7 +14,7 @@ from pipelines.results.filtering.filter_corpus import check, groups_of
 from pipelines.results.filtering.filter_step import EvaluatedRows, FilterStep, ResponseEvaluator, Selection
 from pipelines.results.filtering.selection import choose
 from pipelines.run.runtime.workers import workers
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings
 
 
 class MarkedRows(NamedTuple):

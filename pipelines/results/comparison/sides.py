@@ -18,7 +18,7 @@ from pipelines.folders.scored_corpus.databases import quoted
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.folders.scored_corpus.summary import readable
 from pipelines.results.comparison.kept_responses import marked_rows
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings
 
 REWARD_NAME = "reward"
 _SCORES_PREFIX = "scores."

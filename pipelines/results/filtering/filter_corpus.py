@@ -45,8 +45,8 @@ from pipelines.results.filtering.response_rows import ResponseRows
 from pipelines.results.filtering.selection import Chosen, choose
 from pipelines.results.filtering.writers import Target
 from pipelines.run.runtime.workers import Workers, workers
+from pipelines.settings.filter_settings import ChoiceSettings, FilterSettings, LabelledChoiceSettings
 from pipelines.settings.recipe import write_recipe
-from pipelines.settings.run_settings import ChoiceSettings, FilterSettings, LabelledChoiceSettings
 
 __all__ = ["FilterSummary", "keep"]
 

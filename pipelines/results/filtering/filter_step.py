@@ -39,7 +39,7 @@ from pipelines.folders.scored_corpus.expressions import Condition, Evaluator, Ra
 from pipelines.folders.scored_corpus.kept_responses import KeptInPart, write_note
 from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
 from pipelines.results.filtering.writers import KeptFile, Target, writing
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings
 
 CONDITION, NO_VALUE = "condition", "no_value"
 """Reasons why a scored response isn't kept, beside those of its selection. Unscored ones have their status and reason."""

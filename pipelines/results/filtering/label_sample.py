@@ -24,7 +24,7 @@ from pipelines.results.filtering.labels import LABEL, NAME, ROW, WEIGHT
 from pipelines.results.filtering.response_rows import ResponseRows
 from pipelines.results.filtering.selection import PART, PLACE, PLACED_KEY, collect_keys
 from pipelines.run.runtime.workers import workers
-from pipelines.settings.run_settings import ChoiceSettings, LabelSampleSettings
+from pipelines.settings.filter_settings import ChoiceSettings, LabelSampleSettings
 
 
 @dataclass(frozen=True)

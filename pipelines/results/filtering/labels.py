@@ -14,7 +14,7 @@ from pipelines.data import storage
 from pipelines.data.storage import error_text
 from pipelines.results.filtering import cuts
 from pipelines.results.filtering.filter_step import TIE, VALUE
-from pipelines.settings.run_settings import LabelledChoiceSettings
+from pipelines.settings.filter_settings import LabelledChoiceSettings
 
 ROW, NAME, LABEL, WEIGHT = "row", "response_name", "label", "weight"
 """The fields of a labelled response, as `label-sample` writes them."""

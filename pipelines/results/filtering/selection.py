@@ -27,7 +27,7 @@ from pipelines.folders.scored_corpus import databases
 from pipelines.results.filtering.filter_step import GROUP, TIE, VALUE, EvaluatedRows, Selection
 from pipelines.results.filtering.labels import find_labelled_cut
 from pipelines.run.runtime.workers import Workers
-from pipelines.settings.run_settings import ChoiceSettings, LabelledChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings, LabelledChoiceSettings
 
 _MEMORY, _MEMORY_AFTER = "1GB", "64MB"
 """Memory of DuckDB while the keys are sorted, and afterwards, when it only looks up winners."""

@@ -21,11 +21,11 @@ from pipelines.folders.scored_corpus.unscored import SAY_REASONING
 from pipelines.run.runtime.engine_actors import Pool, pool
 from pipelines.run.runtime.engine_pool import ledger
 from pipelines.run.sampling.generate import FromEndpoint, FromPool, served_by
+from pipelines.settings.refine_settings import RefineSettings
 from pipelines.settings.run_settings import (
     DatasetSampleSettings,
     DrawSettings,
     PoolSettings,
-    RefineSettings,
     RowSettings,
     SampleSettings,
     Turns,

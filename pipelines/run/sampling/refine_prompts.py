@@ -44,7 +44,8 @@ from pipelines.run.sampling.refine_step import (
 from pipelines.run.sampling.sample_prompts import UsageCounter, WritersSummary, opened_run, step_dataset
 from pipelines.run.sampling.sample_step import SampleStepSettings
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute, step_settings
-from pipelines.settings.run_settings import DrawSettings, RefineSettings
+from pipelines.settings.refine_settings import RefineSettings
+from pipelines.settings.run_settings import DrawSettings
 
 __all__ = ["RefineSummary", "refine"]
 

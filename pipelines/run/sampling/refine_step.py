@@ -30,7 +30,7 @@ from pipelines.run.sampling.sample_step import (
     Usage,
     generation_usage,
 )
-from pipelines.settings.run_settings import RefiningSettings
+from pipelines.settings.refine_settings import RefiningSettings
 
 # Sandboxed, since a recipe may come from somebody else, and its prompts are programs. Undefined names raise.
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)

@@ -51,7 +51,8 @@ from pipelines.run.sampling.policies import Engines
 from pipelines.run.sampling.sample_step import SampleStep, SampleStepSettings, Usage
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute, open_run, read_units, share_files, step_settings
 from pipelines.settings.recipe import write_recipe
-from pipelines.settings.run_settings import RefineSettings, SampleSettings
+from pipelines.settings.refine_settings import RefineSettings
+from pipelines.settings.run_settings import SampleSettings
 
 __all__ = ["SampleSummary", "sample"]
 

@@ -39,8 +39,9 @@ from pipelines.run.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
 from pipelines.run.runtime.workers import OnRay
 from pipelines.run.scoring.score_corpus import run_stopped
+from pipelines.settings.filter_settings import ChoiceSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, Turns
+from pipelines.settings.run_settings import DatasetSettings, Turns
 from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
 from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.workflows.datasets.parts_source import PartsSource

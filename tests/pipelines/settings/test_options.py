@@ -13,9 +13,10 @@ from actors.settings.replica import EngineSettings, JudgeSettings
 from deploy.command import _from_file
 from pipelines.cli.flags import given_options, settings_options
 from pipelines.cli.status import read_recipe_path
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build, from_yaml, leaves, validate
 from pipelines.settings.recipe import read_recipe, write_recipe
-from pipelines.settings.run_settings import FilterSettings, ScoreSettings, Turns
+from pipelines.settings.run_settings import ScoreSettings, Turns
 
 NEEDED: dict[str, Any] = {"inputs": ("a", "b"), "output": "out", "model": "m"}
 

@@ -15,7 +15,7 @@ from pipelines.data.formats import RowShape
 from pipelines.results.exports import export_commands
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.export_settings import ChooseSettings, PairSettings
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts
 
 RUNS = "`score`, `ensemble`, `sample` or `refine`"

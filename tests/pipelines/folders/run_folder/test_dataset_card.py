@@ -30,7 +30,7 @@ from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.workers import workers
 from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in
 from tests.support.object_store import BUCKET
 

@@ -23,9 +23,10 @@ from pipelines.run.prepare.resolve_run import resolve
 from pipelines.run.runtime.run_timing import read_run_work
 from pipelines.run.scoring import score_corpus
 from pipelines.run.scoring.score_corpus import Run, execute, open_run
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
 from pipelines.settings.recipe import read_recipe, write_recipe
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.settings.run_settings import EnsembleSettings, ScoreSettings
 from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.members import KEPT_FREE, members
 from tests.support.candidates import commit_missing, scored_corpus

@@ -22,9 +22,9 @@ from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.exports import export_commands
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import VerifySettings
-from pipelines.settings.run_settings import FilterSettings
 from pipelines.workflows.rescoring.verify_folder import verify
 from tests.support.candidates import scored_corpus
 from tests.support.corpora import lines, rows, settings, write

@@ -13,7 +13,7 @@ from pipelines.folders.run_folder.carried_columns import scalar_column
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.results.filtering.filter_step import ResponseEvaluator
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings
 from tests.support.examples import examples
 
 NAN, INF = math.nan, math.inf

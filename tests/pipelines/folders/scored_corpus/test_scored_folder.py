@@ -18,7 +18,7 @@ from pipelines.results.exports import export_commands
 from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_corpus import FilterSummary, keep
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.workflows.datasets.score_datasets import read_scored
 from tests.support.candidates import drawn_corpus, files_in, judged_corpus, prompts, rows_in
 

@@ -19,8 +19,8 @@ from pipelines.results.comparison.diff_folders import diff
 from pipelines.results.comparison.results import Differences, StatusChange
 from pipelines.results.filtering import filter_corpus
 from pipelines.settings.diff_settings import DiffSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts
 from tests.support.corpora import chat
 from tests.support.failures import rewrite

@@ -30,8 +30,8 @@ from pipelines.results.evaluation.results import Figure
 from pipelines.results.evaluation.saved_results import SavedEvaluation, read_evaluations, read_results
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import judged_corpus, scored_corpus
 from tests.support.corpora import lines, settings, write
 from tests.support.lost_leases import take_over

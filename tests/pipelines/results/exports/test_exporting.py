@@ -18,7 +18,7 @@ from pipelines.data.formats import RowShape
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.results.filtering.filter_corpus import keep
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.asked import said, user
 from tests.support.candidates import files_in, judged_corpus, rows_in, scored_corpus
 from tests.support.corpora import lines, scored, settings, write

@@ -36,7 +36,7 @@ from pipelines.results.filtering.filter_corpus import FilterSummary, keep
 from pipelines.results.filtering.filter_step import FilterStep, ResponseEvaluator, filter_group
 from pipelines.results.filtering.json_splice import one_line, splice, wrap
 from pipelines.results.filtering.writers import Target, writing
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.corpora import RUN
 from tests.support.deletions import die_in_start
 from tests.support.lost_leases import take_over

@@ -13,7 +13,7 @@ from pipelines.data.formats import RowShape
 from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.results.filtering.label_sample import draw_labels
-from pipelines.settings.run_settings import FilterSettings, LabelSampleSettings
+from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettings
 from tests.support.candidates import judged_corpus
 from tests.support.commands import refusal_of
 from tests.support.corpora import chat

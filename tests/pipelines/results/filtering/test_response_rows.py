@@ -16,7 +16,7 @@ from pipelines.data.formats import OwnColumns, RowShape
 from pipelines.folders.run_folder.carried_columns import scalar_column
 from pipelines.results.filtering.filter_corpus import FilterSummary, keep, read_finished_filter
 from pipelines.run.prepare.resolve_run import resolve
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import chat, lines, settings, write
 from tests.support.failures import rewrite

@@ -15,7 +15,7 @@ from pipelines.results.filtering import selection
 from pipelines.results.filtering.filter_step import GROUP, TIE, VALUE, EvaluatedRows
 from pipelines.results.filtering.selection import choose
 from pipelines.run.runtime.workers import workers
-from pipelines.settings.run_settings import ChoiceSettings
+from pipelines.settings.filter_settings import ChoiceSettings
 from tests.support.examples import examples
 
 ODD = [0.0, -0.0, 5e-324, -5e-324, 2.3e-308, 1e-300, 1e300, -1e300, 1.7976931348623157e308, -1.7976931348623157e308]

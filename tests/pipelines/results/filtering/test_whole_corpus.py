@@ -14,7 +14,7 @@ from actors.errors import SettingsError
 from pipelines.results.filtering import filter_corpus, filter_step
 from pipelines.results.filtering.filter_corpus import FilterSummary, keep
 from pipelines.run.runtime.workers import workers
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.selections import corpus, grades, numbers, prompts_of
 
 

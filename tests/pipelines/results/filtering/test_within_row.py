@@ -18,7 +18,8 @@ from pipelines.results.exports import export_commands, export_job
 from pipelines.results.filtering import filter_corpus
 from pipelines.run.prepare import resolve_run
 from pipelines.settings.export_settings import PairSettings
-from pipelines.settings.run_settings import DatasetSettings, FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
+from pipelines.settings.run_settings import DatasetSettings
 from tests.support.candidates import drawn_corpus, prompts
 from tests.support.corpora import scored
 from tests.support.ensembles import combined, members, to_prompt

@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Locator, Page
 from pipelines.cli.app import cli
 from pipelines.data.formats import RowShape
 from pipelines.results.filtering.filter_corpus import keep
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings
 from tests.support.browsers import chromium
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts
 from tests.support.corpora import chat

@@ -22,9 +22,10 @@ from pipelines.results.html_report.sections.judging import position_bias, steps,
 from pipelines.results.html_report.sections.overview import overview
 from pipelines.run.runtime.progress import duration
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
+from pipelines.settings.run_settings import EnsembleSettings
 from pipelines.workflows.ensembles.score_ensemble import ensemble
 from tests.support.corpora import lines, scored, settings, write
 

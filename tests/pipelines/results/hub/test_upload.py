@@ -15,8 +15,8 @@ from assay import choose, filter, pairs
 from pipelines.data.formats import RowShape
 from pipelines.results.hub import upload
 from pipelines.settings.export_settings import PairSettings
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import judged_corpus
 from tests.support.commands import assay
 from tests.support.corpora import chat

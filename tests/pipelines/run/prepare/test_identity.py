@@ -17,7 +17,8 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of, scoring_identity
 from pipelines.run.sampling import policies, refine_prompts, sample_prompts
 from pipelines.settings.options import build, leaves
-from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.refine_settings import RefineSettings
+from pipelines.settings.run_settings import SampleSettings, ScoreSettings
 from tests.support.corpora import lines, write
 from tests.support.engines import write_adapter
 from tests.support.judges import judge_folder

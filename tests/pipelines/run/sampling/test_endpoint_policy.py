@@ -26,7 +26,7 @@ from pipelines.run.sampling.generate import CandidateRequest, FromEndpoint, serv
 from pipelines.run.sampling.refine_prompts import refine
 from pipelines.run.sampling.sample_prompts import sampling_identity
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import RefineSettings
+from pipelines.settings.refine_settings import RefineSettings
 from tests.pipelines.run.sampling.test_sample_prompts import drawn, prompts, sample_settings
 from tests.support.corpora import lines, scored, write
 from tests.support.endpoints import free_port, listening

@@ -11,7 +11,7 @@ from actors.errors import OutputError, SettingsError
 from pipelines.run.sampling.refine_prompts import RefineSummary, refine
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import RefineSettings
+from pipelines.settings.refine_settings import RefineSettings
 from tests.pipelines.run.sampling.test_sample_prompts import prompts
 from tests.pipelines.run.scoring.test_score_corpus import files_of
 from tests.support.corpora import lines, scored, settings, write

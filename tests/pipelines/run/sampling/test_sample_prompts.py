@@ -16,8 +16,9 @@ from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.sampling.policies import policy_engine
 from pipelines.run.sampling.sample_prompts import SampleSummary, sample
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings, SampleSettings
+from pipelines.settings.run_settings import SampleSettings
 from tests.pipelines.run.scoring.test_score_corpus import files_of
 from tests.support.corpora import lines, scored, settings, write
 

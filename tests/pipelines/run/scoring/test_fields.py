@@ -12,8 +12,8 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.prepare.resolve_run import resolve
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings
 from tests.support.corpora import chat, lines, scored, settings, write
 from tests.support.judges import judge_folder, judge_model, rendered
 

@@ -14,7 +14,8 @@ from pipelines.run.prepare.resolve_run import resolve
 from pipelines.run.scoring import score_corpus
 from pipelines.run.scoring.score_corpus import execute, open_run
 from pipelines.settings.export_settings import Choose, ChooseSettings
-from pipelines.settings.run_settings import FilterSettings, ScoreSettings
+from pipelines.settings.filter_settings import FilterSettings
+from pipelines.settings.run_settings import ScoreSettings
 from tests.support.candidates import commit_missing, rows_in, scored_corpus
 from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
 

@@ -9,8 +9,8 @@ import pytest
 from actors.errors import SettingsError
 from pipelines.results.filtering import filter_corpus
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import FilterSettings
 from tests.support.corpora import lines, outcome_of, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")

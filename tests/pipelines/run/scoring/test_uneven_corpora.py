@@ -14,7 +14,7 @@ from pipelines.results.exports import export_commands
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.export_settings import PairSettings
-from pipelines.settings.run_settings import FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
 from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")

@@ -15,8 +15,9 @@ from pipelines.cli.status import status
 from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import CascadeSettings, FilterSettings
+from pipelines.settings.run_settings import CascadeSettings
 from pipelines.workflows.cascades.score_cascade import CascadeSummary, cascade
 from tests.pipelines.workflows.ensembles.test_score_ensemble import Kill, KilledAt
 from tests.support import corpora

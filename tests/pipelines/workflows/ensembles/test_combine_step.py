@@ -20,7 +20,8 @@ from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
-from pipelines.settings.run_settings import Combine, CombineSettings, FilterSettings
+from pipelines.settings.filter_settings import FilterSettings
+from pipelines.settings.run_settings import Combine, CombineSettings
 from pipelines.workflows.ensembles import combined_corpus, score_ensemble
 from pipelines.workflows.ensembles.score_ensemble import combine
 from pipelines.workflows.ensembles.z_scores import responses_needed

@@ -14,8 +14,9 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
+from pipelines.settings.run_settings import EnsembleSettings
 from pipelines.workflows.ensembles.members import members, score_fields
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
 from tests.support.commands import sets, summary

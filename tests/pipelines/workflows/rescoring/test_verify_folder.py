@@ -18,9 +18,9 @@ from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.part_content import encode
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
-from pipelines.settings.run_settings import FilterSettings
 from pipelines.workflows.rescoring.retry_rows import retry
 from pipelines.workflows.rescoring.verify_folder import VerifySummary, sample_rows, verify
 from tests.support.commands import stamps
