@@ -181,15 +181,15 @@ def watched(processes: Sequence[psutil.Process]) -> Iterator[list[float]]:
 
 @pytest.fixture(scope="module")
 def processes(address: str) -> list[psutil.Process]:
-    """The proxy, the ingress, and the model's replica."""
-    wanted = ("ray::ProxyActor", "ray::ServeReplica:assay:ingress", "ray::ServeReplica:assay:model-0")
+    """HAProxy, and the model's replica."""
 
     def handler() -> list[list[psutil.Process]]:
         running = [(item, title(item)) for item in family(psutil.Process())]
-        return [[item for item, name in running if name.startswith(request)] for request in wanted]
+        proxies = [item for item, name in running if "/haproxy -db" in name]
+        return [proxies[-1:], [item for item, name in running if name.startswith("ray::ServeReplica:assay:model-0")]]
 
     # Those of an earlier Ray of this process may need a moment to end.
-    wait(lambda: [len(item) for item in handler()] == [1, 1, 1])
+    wait(lambda: [len(item) for item in handler()] == [1, 1])
     return [item for (item,) in handler()]
 
 
