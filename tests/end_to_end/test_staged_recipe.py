@@ -59,7 +59,7 @@ def test_a_judge_decides_what_a_verifier_could_not_and_pairs_are_made(tmp_path: 
     file = write(tmp_path / "recipe.yaml", yaml.safe_dump(recipe).encode())
     done, again = run_here("run", file), run_here("run", file)
     assert (done.returncode, again.returncode) == (0, 0), done.stderr + again.stderr
-    assert "Nothing to do" in again.stdout
+    assert "pairs: nothing to do" in again.stderr
     verified, judged = scored(tmp_path / "verified"), scored(tmp_path / "judged")
     bare = [row["response"].isdigit() for row in rows]
     assert [row["v_reason"] for row in verified] == [None if is_bare else "no_answer" for is_bare in bare]

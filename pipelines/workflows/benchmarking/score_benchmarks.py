@@ -84,7 +84,9 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
                 accept_versions=settings.accept_versions,
                 prefix=benchmarks()[benchmark].prefix,
             )
-            score_corpus.score(run, progress)
+            summary = score_corpus.score(run, progress)
+            if settings.endpoint != HERE:
+                summary.check_scored()
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)
