@@ -91,7 +91,7 @@ def read(row: Mapping[str, Any], text: str | None) -> Outcome:
         name = item.get("name", f"c{number}")
         words = item.get("choices", ["no", "yes"])
         value = words.index(answer[name]["verdict"]) / (len(words) - 1)
-        weight = item.get("weight", item.get("points", item.get("score", 1)))
+        weight = float(next((item[key] for key in ("weight", "points", "score") if key in item), 1))
         above += weight * value
         most += max(weight, 0)
         is_passed &= not item.get("gate", False) or value > 0.5

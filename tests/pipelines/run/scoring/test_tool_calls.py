@@ -33,7 +33,7 @@ TURNS = [user("What is 3 + 4?"), SUM, {"role": "tool", "tool_call_id": "c1", "co
 
 @pytest.mark.parametrize("engine", ["fake", pytest.param("vllm", marks=pytest.mark.long)])
 def test_a_run_and_the_endpoint_give_calls_the_same_rewards(tmp_path: Path, engine: Any) -> None:
-    rows = [chat(*TURNS) | {"tools": [ADD]}, chat(*TURNS[:2]) | {"tools": [ADD]}, chat(*TURNS)]
+    rows: list[dict[str, Any]] = [chat(*TURNS) | {"tools": [ADD]}, chat(*TURNS[:2]) | {"tools": [ADD]}, chat(*TURNS)]
     score(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", model=MODEL, engine=engine))
     rewards = [row["reward"] for row in scored(tmp_path / "out")]
     assert len(set(rewards)) == 3
