@@ -270,6 +270,11 @@ def _resolve_remote(settings: ModelSettings) -> RewardModel:
         )
     elif isinstance(judge := families().get(name), Judge):
         family = judge.reading_by(settings.read).with_settings(settings.judge)
+        if family.marks:
+            raise SettingsError(
+                f"{name} is read by the log-probabilities of {' and '.join(map(repr, family.marks))}, which chat "
+                "completions don't promise: give a model that runs here, or a rubric with a pattern or a schema"
+            )
     else:
         judges = ", ".join(name for name, family in families().items() if isinstance(family, Judge))
         raise SettingsError(

@@ -6,6 +6,7 @@ ahead of what was spent, so that a killed session never counts for less than it 
 """
 
 import asyncio
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ BYTES_PER_TOKEN = 4
 """Of English text, where nobody counts tokens. For rates and plans alone: a price is bounded by one byte a token."""
 _AHEAD = 0.01
 """How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then."""
+_BOOKED_S = 1.0
+"""How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it."""
 _MOST_FINGERPRINTS = 32
 
 
@@ -110,6 +113,13 @@ class Account:
         is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
         if is_new or is_far_ahead or not self._under_way:
             await self._write(spent)
+
+    async def finish(self) -> None:
+        """Write what was spent, once requests that were cancelled are booked: else they would count with their most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BOOKED_S), self._changed:
+                await self._changed.wait_for(lambda: not self._under_way)
+        await self._write(self._spent.cost + self._held)
 
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
         """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""

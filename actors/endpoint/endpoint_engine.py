@@ -190,6 +190,7 @@ class EndpointEngine(Engine):
 
     def close(self) -> None:
         try:
+            self.submit(self._account.finish()).result()
             self.submit(self._http.close()).result()
         except EngineDead:  # it was closed before
             return

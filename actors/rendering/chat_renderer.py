@@ -12,7 +12,7 @@ from typing import Any
 
 from actors.contracts.family import Question
 from actors.contracts.judge import Judge
-from actors.errors import Rejected, SettingsError
+from actors.errors import Rejected
 from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
@@ -32,16 +32,10 @@ class ChatRenderer:
     """Renders requests for one judge. The ids of its prompts are the bytes of the messages as JSON."""
 
     def __init__(self, judge: Judge, settings: RenderSettings) -> None:
-        """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
         self._judge = judge
         self._reasoning = judge.reasoning_by(settings) or Reasoning.REJECT
         self._system = settings.system
         self._turns = shown_by_family(judge) or ShownTurns(_ROLES, calls=_CALLS, tools=_CALLS)
-        if judge.marks:
-            raise SettingsError(
-                f"{judge.name} is read by the log-probabilities of {' and '.join(map(repr, judge.marks))}, which chat "
-                "completions don't promise: give a model that runs here, or a rubric with a pattern or a schema"
-            )
         self._delimiters = Delimiters({*judge.delimiters, *probed_delimiters(judge, _Messages(), (_END,))})
 
     def render(

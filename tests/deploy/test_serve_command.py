@@ -26,7 +26,7 @@ BODY = {"conversations": [{"messages": QUESTION, "responses": ["7", "9"]}]}
         (["--model", "tiny-attributes", "--family", "nope"], "--family nope isn't a family that Assay knows"),
         (
             ["--model", "tiny-attributes", "--set", "render.max_model_len=99999999"],
-            "--set render.max_model_len=99999999 is more than",
+            "--set max_model_len=99999999 is more than",
         ),
         (["--model", "tiny-attributes", "--set", "engine.engine_args.max_num_seq=3"], "did you mean 'max_num_seqs'"),
         (["--model", "tiny-attributes", "--set", "engine.engine_args.dtype=half"], "engine_args can't hold 'dtype'"),
@@ -36,7 +36,7 @@ BODY = {"conversations": [{"messages": QUESTION, "responses": ["7", "9"]}]}
         ),
         (
             ["--model", "tiny-attributes", "--set", "scaling.min_replicas=2"],
-            "scaling.min_replicas=2 is more than --max-replicas 1: give --max-replicas 2 or more",
+            "min_replicas=2 is more than --max-replicas 1: give --max-replicas 2 or more",
         ),
         (["--file", "f.yaml", "--name", "reward", "--open"], "sets everything but the address: leave out --name, --open"),
     ],

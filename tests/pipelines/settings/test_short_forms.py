@@ -92,6 +92,7 @@ def test_every_list_takes_one_text() -> None:
         "refine": drawn,
         "score": {**REST, "inputs": "c"},
         "ensemble": {"inputs": "c", "output": "o", "models": ["a", "b"]},
+        "cascade": {"inputs": "c", "output": "o", "models": ["a", "b"], "where": "reward > 0"},
         "evaluate": {"scored": "s"},
         "report": {"scored": "s"},
     }
