@@ -42,7 +42,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
 
         `notes` is where an engine behind an address keeps what it was asked for.
         """
-        start = partial(start_engine, model, settings, notes=notes, warn=ledger.warn.remote)
+        start = partial(start_engine, model, settings, notes=notes, warn=partial(self._call, "warn"))
         super().__init__(ledger, lambda report: _tested(model, settings, report, engine or start(report=report)))
         is_fake = settings.engine == "fake"
         # Texts are kept for whoever asks for them later, also where this run doesn't.
@@ -52,7 +52,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         if remember is not None:
             # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it:
             # what is remembered may have grown in between.
-            self._score_block = remember(self._scorer.score_block, lambda warning: self._call("warn", warning))
+            self._score_block = remember(self._scorer.score_block, partial(self._call, "warn"))
         self._measured = self._scorer if isinstance(self._scorer, HeadScorer) and not is_fake else None
         self._places = itertools.count()
         self._noises: list[BatchNoise] = []
