@@ -249,13 +249,13 @@ def _resolve_remote(settings: ModelSettings) -> RewardModel:
 
     Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if the endpoint doesn't answer now.
     """
-    given = settings.model_dump(exclude_defaults=True).keys()
-    if wrong := sorted(given & {"revision", "dtype", "adapter", "chat_template", "verifier"}):
+    named = settings.model_dump(exclude_defaults=True).keys()
+    if wrong := sorted(named & {"revision", "dtype", "adapter", "chat_template", "verifier"}):
         raise SettingsError(f"{', '.join(wrong)}: of a model that runs here, and --endpoint has its own")
     remote = RemoteModel.find(settings.endpoint, settings.model)
     name = settings.family or (RUBRIC if settings.judge.rubric else None)
     if remote.is_assay:
-        if of_judge := given & {"family", "judge", "read"}:
+        if of_judge := named & {"family", "judge", "read"}:
             raise EndpointError(
                 f"the endpoint {remote.url} asks {settings.model} as it was started: leave out the settings of judges, "
                 f"--rubric and --family ({', '.join(sorted(of_judge))})"

@@ -249,7 +249,7 @@ class Family(ABC):
     @property
     def gives_votes(self) -> bool:
         """Whether its rewards are made of several votes."""
-        return False
+        return self.task is Task.GENERATE
 
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         """Whether its rewards only compare the responses of one row, and not those of different rows."""

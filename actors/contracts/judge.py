@@ -285,10 +285,6 @@ class Judge(Family):
 
     # How its verdicts become rewards.
 
-    @property
-    def gives_votes(self) -> bool:
-        return True
-
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         # In a knock-out winners meet winners: which grades are in a response's mean depends on whom it won against.
         relative = self.combined_by is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE

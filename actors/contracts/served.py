@@ -64,10 +64,6 @@ class Served(Family):
     def steps(self) -> bool:
         return bool(self._identity["steps"])
 
-    @property
-    def gives_votes(self) -> bool:
-        return self.task is Task.GENERATE
-
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         return bool(self._identity["within_row"])
 

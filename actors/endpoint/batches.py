@@ -172,8 +172,8 @@ class Batches:
         batch.id = (await self._ask(create)).id
         await self._note(batch)
         await self._follow(batch)
-        if left := waiting[len(lines) :]:
-            await self._submit(secrets.token_hex(8), left)
+        if remaining := waiting[len(lines) :]:
+            await self._submit(secrets.token_hex(8), remaining)
 
     async def _find(self, name: str) -> Any:
         """The batch of this name at the endpoint; None if it has none. Raises `EndpointFault`."""

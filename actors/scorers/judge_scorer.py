@@ -157,15 +157,15 @@ class JudgeScorer(Scorer):
         """
         draws = [(prompt, vote) for prompt in prompts for vote in range(prompt.times)]
         Random(f"{prompt_hash} {prompts[0].response_positions} {prompts[0].redraw}").shuffle(draws)
-        asked = 0
+        count = 0
         while True:
-            asked = min(len(draws), asked + (-(-len(draws) // (8 if asked else 4))))
-            votes = [[vote for drawn, vote in draws[:asked] if drawn is prompt] for prompt in prompts]
+            count = min(len(draws), count + (-(-len(draws) // (8 if count else 4))))
+            votes = [[vote for drawn, vote in draws[:count] if drawn is prompt] for prompt in prompts]
             answers = await gather(
                 self._answer_prompt(prompt, sorted(of_prompt), begun)
                 for prompt, of_prompt in zip(prompts, votes, strict=True)
             )
-            if asked == len(draws) or self._is_settled(answers, draws[:asked], len(draws)):
+            if count == len(draws) or self._is_settled(answers, draws[:count], len(draws)):
                 return [answer for answer in answers if answer.votes]
 
     def _is_settled(self, answers: Sequence[_PromptAnswers], drawn: Sequence[tuple[Prompt, int]], total: int) -> bool:

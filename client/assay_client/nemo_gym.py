@@ -24,8 +24,8 @@ class AssayServer(SimpleResourcesServer):
     async def verify(self, body: BaseVerifyRequest) -> AssayVerifyResponse:
         """As Gym calls it."""
         sent = body.model_dump(mode="json")
-        asked = sent["responses_create_params"]["input"]
-        items = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+        conversation = sent["responses_create_params"]["input"]
+        items = [{"role": "user", "content": conversation}] if isinstance(conversation, str) else conversation
         messages = read_items([*items, *sent["response"]["output"]])
         (reward,) = await default_client().rewards_async([{"messages": messages}])
         masked, number = reward.value is None, reward.value or 0.0

@@ -144,12 +144,12 @@ def _read(body: VerifyRequest, served: ServedModel) -> Member:
 
 async def _judge(served: ServedModel, members: Sequence[Member]) -> list[Score]:
     """The scores of responses to one prompt, in their order."""
-    asked = {position: member for position, member in enumerate(members) if isinstance(member, ScoreRequest)}
-    contexts = [replace(request, responses=()) for request in asked.values()]
+    answered = {position: member for position, member in enumerate(members) if isinstance(member, ScoreRequest)}
+    contexts = [replace(request, responses=()) for request in answered.values()]
     if any(context != contexts[0] for context in contexts):
         why = "the rollouts of its prompt went on differently before their last turns, so these answer several conversations"
         return [Score.rejected(Reason.NO_OPPONENT, why) for _ in members]
-    responses = tuple(replace(request.responses[0], name=_name(position)) for position, request in asked.items())
+    responses = tuple(replace(request.responses[0], name=_name(position)) for position, request in answered.items())
     by_name = await score_as_gym(served, replace(contexts[0], responses=responses)) if contexts else {}
     return [
         Score.rejected(member) if isinstance(member, Reason) else by_name[_name(position)]

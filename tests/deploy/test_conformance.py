@@ -4,7 +4,6 @@ One endpoint for all tests here: a reward head and a judge, each on its vLLM, be
 """
 
 import asyncio
-import importlib
 import json
 import math
 import os
@@ -27,7 +26,6 @@ from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
 from tests.support.commands import summary
 from tests.support.endpoints import serving, wait
-from tests.support.pages import blocks
 from tests.support.processes import family, title
 from tiny_models.synthetic import pairs
 
@@ -135,7 +133,8 @@ def test_every_route_gives_the_same_number(endpoint: str) -> None:
 
 
 def output(text: str) -> dict[str, Any]:
-    return {"output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]}
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return {"output": [message]}
 
 
 def test_right_answers_have_the_higher_reward(endpoint: str) -> None:
@@ -234,23 +233,6 @@ def test_verl_reads_the_last_number(endpoint: str) -> None:
     assert output["data"][-1]["probs"][-1] == pytest.approx(truth(endpoint)["reward"], abs=SAME)
     output = post(endpoint, "/v1/embeddings", {"model": HEAD, "input": text})  # where its engine is SGLang
     assert output["data"][-1]["embedding"][-1] == pytest.approx(truth(endpoint)["reward"], abs=SAME)
-
-
-def test_trl_gets_rewards_by_the_guides_function(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`GRPOTrainer` calls a reward function with prompts, completions and other columns, by name; texts are messages."""
-    (function,) = (block.text for block in blocks() if block.page.name == "serving.md" and block.language == "python")
-    here = function.replace("http://127.0.0.1:8000", endpoint).replace("json={", f'json={{"model": "{HEAD}", ')
-    (tmp_path / "guides_function.py").write_text(here)
-    monkeypatch.syspath_prepend(tmp_path)
-    guide = importlib.import_module("guides_function")
-    answers = [[{"role": "assistant", "content": text}] for text in ("7", "9", " ")]
-    with guide.endpoint:
-        right, wrong, nothing = guide.assay_reward(
-            prompts=[QUESTION] * 3, completions=answers, completion_ids=[[1]] * 3, answer=["7"] * 3
-        )
-    assert right == pytest.approx(truth(endpoint)["reward"], abs=SAME)
-    assert right > wrong
-    assert nothing is None
 
 
 # GenRM clients.

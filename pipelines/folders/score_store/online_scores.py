@@ -34,23 +34,23 @@ class OnlineStoredScores(StoredUnits):
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score requests as the scorer does; what isn't scored for them has `from_store`."""
-        known = await asyncio.to_thread(self.look_up, requests)
-        missing = known.missing
+        stored = await asyncio.to_thread(self.look_up, requests)
+        missing = stored.missing
         while missing:
             claims, awaited = self.claim(missing)
             if claims:  # before anything is waited for: else two requests might wait for each other
                 with self.settled(claims):
                     scored = await self._score([claim.unit.request for claim in claims.values()])
-                    known.ready.update(self.settle(claims, scored))
+                    stored.ready.update(self.settle(claims, scored))
             outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
             missing = {}
             for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):
                 if isinstance(outcome, asyncio.CancelledError):  # the client that it was scored for has left
-                    missing[key] = known.missing[key]
+                    missing[key] = stored.missing[key]
                 else:
-                    known.outcomes[key] = future.result()
-            known.outcomes.update({key: claim.result() for key, claim in claims.items()})
-        return known.scores()
+                    stored.outcomes[key] = future.result()
+            stored.outcomes.update({key: claim.result() for key, claim in claims.items()})
+        return stored.scores()
 
     def close(self) -> None:
         """Write what isn't written yet; waits for a store that doesn't answer for some seconds."""

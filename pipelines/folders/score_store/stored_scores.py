@@ -282,14 +282,14 @@ class StoredScores(StoredUnits):
         """Score a block as the scorer does; what isn't scored for it has `from_store`."""
         with self._count_block():
             self._read_new_segments_if_due()
-            known = self.look_up(requests)
-            claims, awaited = self.claim(known.missing)
+            stored = self.look_up(requests)
+            claims, awaited = self.claim(stored.missing)
             if claims:  # before anything is waited for: else two threads might wait for each other
                 with self.settled(claims):
                     scored = self._score_block([claim.unit.request for claim in claims.values()])
-                    known.ready.update(self.settle(claims, scored))
-            known.outcomes.update({key: future.result() for key, future in {**claims, **awaited}.items()})
-        return known.scores()
+                    stored.ready.update(self.settle(claims, scored))
+            stored.outcomes.update({key: future.result() for key, future in {**claims, **awaited}.items()})
+        return stored.scores()
 
     @contextmanager
     def _count_block(self) -> Iterator[None]:
