@@ -298,8 +298,8 @@ def exported(endpoint: str, pattern: str) -> bool:
 
 
 def cores_of_head(process: psutil.Process) -> list[psutil.Process]:
-    """vLLM's engine cores of the head: they carry the mark of the tether that the first deployment's replica holds."""
-    replicas = [below for below in family(process) if "model-0" in title(below)]
+    """vLLM's engine cores of the head: they carry the mark of the tether that its application's replica holds."""
+    replicas = [below for below in family(process) if "assay-0:" in title(below)]
     arguments = [item.cmdline()[-1] for replica in replicas for item in replica.children() if VARIABLE in title(item)]
     marked = [psutil.Process(int(entry.name)) for argument in arguments for entry in _find_marked(os.fsencode(argument))]
     return [item for item in marked if "EngineCore" in title(item)]
