@@ -21,7 +21,7 @@ from actors.errors import RunStopped, SettingsError
 from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.storage.lease import lease
-from pipelines.folders.run_folder.columns import KEPT, STAGE, Columns
+from pipelines.folders.run_folder.columns import KEPT, ROW, STAGE, Columns
 from pipelines.folders.run_folder.manifest import Manifest, provenance
 from pipelines.folders.run_folder.member_runs import CASCADE, MEMBERS, member_note
 from pipelines.folders.scored_corpus.databases import spilling
@@ -210,7 +210,9 @@ def _checked_columns(settings: CascadeSettings, stages: Sequence[Member]) -> Col
                 f"{stage.name} compares the responses of a row with each other, and a cascade needs rewards that can be "
                 "compared between rows: --set judge.mode=... of a model that can judge each response by itself"
             )
-    Condition.check(settings.bound.where, columns[-1].ours_first)
+    readable = columns[-1].ours_first
+    # The rows of a later model are named by the files that are written for it, and not as in the corpus.
+    Condition.check(settings.bound.where, readable.remove(readable.get_field_index(columns[-1].prefix + ROW)))
     return _decided_columns(columns[0], [stage.name for stage in stages])
 
 

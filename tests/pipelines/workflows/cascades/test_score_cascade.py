@@ -198,6 +198,8 @@ def test_what_cant_be_decided_is_refused_before_a_model_runs(tmp_path: Path) -> 
     corpus = made(tmp_path, 20)
     with pytest.raises(ExpressionError, match="rewrad"):
         run(corpus, tmp_path / "out", where="rewrad >= 0")
+    with pytest.raises(ExpressionError, match="no column row"):
+        run(corpus, tmp_path / "out", where="reward >= 0 and row like '%lang=de/%'")
     with pytest.raises(SettingsError, match="compares the responses of a row"):
         run(corpus, tmp_path / "out", models=(SMALL, {"model": "tiny-rm-r1"}))
     with pytest.raises(SettingsError, match="whole corpus"):
