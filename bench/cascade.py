@@ -15,7 +15,7 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
-from pipelines.results.filtering.cuts import Mask, precision_cut, recall_cut
+from pipelines.results.filtering.cuts import Mask, draw_of_strata, precision_cut, recall_cut
 from pipelines.settings.run_settings import BoundSettings
 from pipelines.workflows.cascades.bands import Allowed, calibrate
 
@@ -79,8 +79,7 @@ def label_once(slope: float, seed: int, rows: int = ROWS) -> tuple[float | None,
     draw = np.random.default_rng(seed)
     rewards = draw.normal(size=rows)
     is_true: Mask = draw.random(rows) < 1 / (1 + np.exp(-slope * rewards))
-    places = ((np.arange(LABELS) + draw.random(LABELS)) * (rows / LABELS)).astype(int)
-    drawn = np.argsort(rewards)[places]
+    drawn = np.argsort(rewards)[draw_of_strata(rows, LABELS, draw)]
     cuts = np.quantile(rewards, _CUTS)
     precise = precision_cut(rewards[drawn], is_true[drawn], cuts.tolist(), 0.9, 0.05)
     complete = recall_cut(rewards[drawn], is_true[drawn], cuts.tolist(), 0.9, 0.05)

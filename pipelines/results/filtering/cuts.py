@@ -78,3 +78,15 @@ def recall_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], recall: fl
     lost = np.array([(labels & (rewards < cut)).sum() for cut in order])
     last = last_passed(is_bounded(lost, int(labels.sum()), 1 - recall, risk))
     return None if last is None else float(order[last])
+
+
+def draw_of_strata(total: int, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
+    """So many different places of `total`, one at random of each of equally large strata of neighbours.
+
+    What is over is left out at random before, so that each place has the chance `count / total`.
+    """
+    left_out = np.sort(draw.choice(total, total % count, replace=False))
+    size = total // count
+    places = np.arange(count) * size + draw.integers(size, size=count)
+    # Counted among those that aren't left out: each one that is, before a place, moves it on by one.
+    return places + np.searchsorted(left_out - np.arange(left_out.size), places, side="right")

@@ -18,6 +18,7 @@ from pipelines.folders.run_folder.columns import RESPONSE, WITHIN_ROW
 from pipelines.folders.run_folder.columns import ROW as ROW_COLUMN
 from pipelines.folders.run_folder.json_lines import encode
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, open_scored
+from pipelines.results.filtering.cuts import draw_of_strata
 from pipelines.results.filtering.filter_corpus import groups_of
 from pipelines.results.filtering.filter_step import TIE, VALUE, FilterStep, ResponseEvaluator
 from pipelines.results.filtering.labels import LABEL, NAME, ROW, WEIGHT
@@ -58,18 +59,14 @@ def draw_labels(settings: LabelSampleSettings) -> DrawnLabels:
     groups = groups_of(corpus.entries)
     with workers(len(groups)) as pool, collect_keys(pool, PLACED_KEY, [(step, group) for group in groups]) as database:
         ((total,),) = database.execute("select count(*) from keys").fetchall()
-        count = min(settings.n, total)
-        # Strata of the same real length: each response has the chance count / total, whether or not that divides evenly.
-        strata = np.arange(count) + np.random.default_rng(settings.seed).random(count)
-        database.register(
-            "drawn", pa.table({"place_of_all": np.unique((strata * (total / max(count, 1))).astype(np.int64))})
-        )
+        if not total:
+            raise SourceError(f"{settings.scored} has no response with a reward: there is nothing to label")
+        places = draw_of_strata(total, min(settings.n, total), np.random.default_rng(settings.seed))
+        database.register("drawn", pa.table({"place_of_all": places}))
         chosen = database.execute(
             f"select {PART}, {PLACE} from (select {PART}, {PLACE}, row_number() over (order by {VALUE}, {TIE}) - 1 as "
             f"place_of_all from keys) join drawn using (place_of_all) order by {PART}, {PLACE}"
         ).fetchall()
-    if not chosen:
-        raise SourceError(f"{settings.scored} has no response with a reward: there is nothing to label")
     weight = total / len(chosen)
     try:
         with place.writing(name) as stream:

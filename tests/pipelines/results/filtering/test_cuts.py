@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from bench.cascade import label_once
-from pipelines.results.filtering.cuts import enough_cases, fewest_cases, interval, is_bounded, precision_cut, recall_cut
+from pipelines.results.filtering.cuts import (
+    draw_of_strata,
+    enough_cases,
+    fewest_cases,
+    interval,
+    is_bounded,
+    precision_cut,
+    recall_cut,
+)
 
 RISK = 0.05
 
@@ -49,3 +57,12 @@ def test_a_cut_below_one_that_fails_is_never_tried() -> None:
     labels = (rewards >= 0.5) | (rewards < 0.1)
     cut = precision_cut(rewards, labels, [0.0, 0.25, 0.5, 0.75], 0.9, RISK)
     assert cut == 0.5
+
+
+def test_each_place_has_the_same_chance_to_be_drawn_though_strata_dont_divide_evenly() -> None:
+    draw = np.random.default_rng(0)
+    drawn = np.concatenate([draw_of_strata(7, 5, draw) for _ in range(7000)])
+    assert np.bincount(drawn) == pytest.approx(np.full(7, 5000), rel=0.04)  # a standard deviation is 0.8 %
+    for total, count in ((1, 1), (10, 10), (401, 400), (3960, 100), (3960, 3959)):
+        places = draw_of_strata(total, count, draw)
+        assert (len(set(places.tolist())), places.min() >= 0, places.max() < total) == (count, True, True)
