@@ -27,6 +27,9 @@ from pipelines.results.filtering.selection import PART, PLACE, PLACED_KEY, colle
 from pipelines.run.runtime.workers import workers
 from pipelines.settings.filter_settings import ChoiceSettings, LabelSampleSettings
 
+_LABEL_FIELDS = (ROW, NAME, WEIGHT, LABEL)
+"""Fields of a label, which own fields of these names, as a corpus with a prefix may have, mustn't replace."""
+
 
 @dataclass(frozen=True)
 class DrawnLabels(Readable):
@@ -90,4 +93,4 @@ def _rows(corpus: OpenedCorpus, chosen: list[tuple[int, int]]) -> Any:
             table = pa.concat_tables(corpus.responses.tables(part, reads)).take(places[number])
             ids = zip(*(table.column(column).to_pylist() for column in names), strict=True)
             for (row, name), fields in zip(ids, maker.rows(table, maker.read(table)), strict=True):
-                yield {ROW: row, NAME: name, **{key: value for key, value in fields.items() if key not in (WEIGHT, LABEL)}}
+                yield {ROW: row, NAME: name, **{key: value for key, value in fields.items() if key not in _LABEL_FIELDS}}

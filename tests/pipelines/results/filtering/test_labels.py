@@ -89,6 +89,16 @@ def test_the_sample_is_spread_over_the_rewards_and_shows_none_of_them(tmp_path: 
         draw_labels(LabelSampleSettings(scored=scored, output=str(tmp_path / "a.jsonl")))
 
 
+def test_fields_of_the_row_dont_replace_those_of_a_label(tmp_path: Path) -> None:
+    rows = [chat(f"What is {n}?", f"{n}", id=n, row="page 1", response_name="a", label=True) for n in range(100)]
+    scored = judged_corpus(tmp_path / "in", rows, [[n / 100] for n in range(100)], SHAPE, prefix="judge_")
+    draw_labels(LabelSampleSettings(scored=scored, output=str(tmp_path / "labels.jsonl"), n=100))
+    drawn = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
+    assert {row["label"] for row in drawn} == {None}
+    labels = write_labels(tmp_path, [{**row, "label": True} for row in drawn])
+    assert filtered(scored, labels=str(labels), recall=0.9).selection["labels"]["labels"] == 100
+
+
 def test_labels_that_show_no_cut_end_with_five(tmp_path: Path) -> None:
     scored = corpus(tmp_path / "in")
     labels = labelled(tmp_path, scored, n=60)
