@@ -30,7 +30,7 @@ class _Label(BaseModel, strict=True):
     row: str
     response_name: str = "final"
     label: bool | None
-    weight: float = Field(default=1.0, gt=0)
+    weight: float | None = Field(default=None, gt=0)
 
 
 def labels_hash(path: str) -> str:
@@ -47,6 +47,13 @@ def find_labelled_cut(
     is shown to have it.
     """
     labels = _read_labels(path)
+    ((candidates,),) = database.execute("select count(*) from keys").fetchall()
+    # Of what isn't among the responses that labels were drawn from, as of what a filter left out, they say nothing.
+    if 0 < (stood_for := round(sum(label.weight or 0.0 for label in labels))) < candidates:
+        raise SourceError(
+            f"{path}: its {len(labels):,} labels stand for {stood_for:,} responses by their weights, and {candidates:,} are "
+            "chosen among: filter what the labels were drawn from, and leave no label out"
+        )
     responses = pa.table({name: [getattr(label, name) for label in labels] for name in (ROW, NAME, LABEL)})
     database.register("given", responses)
     joined = database.execute(
@@ -121,7 +128,7 @@ def _read_labels(path: str) -> list[_Label]:
             f"{path}: {unlabelled:,} responses aren't labelled yet (`label` is null). Label them: without those that are "
             "hard to label, the others are no random sample"
         )
-    least, most = (choose(label.weight for label in labels.values()) for choose in (min, max))
+    least, most = (choose(label.weight or 1.0 for label in labels.values()) for choose in (min, max))
     if most > _SAME_WEIGHT * least:
         raise SourceError(
             f"{path}: labels have weights from {least:g} to {most:g}, and no exact bound is known for labels "

@@ -133,6 +133,21 @@ def test_labels_that_cant_be_used_are_refused(tmp_path: Path, change: dict[str, 
         filtered(scored, labels=str(path), precision=0.5)
 
 
+def test_labels_of_a_part_of_the_responses_say_nothing_of_all(tmp_path: Path) -> None:
+    scored, best = corpus(tmp_path / "in"), str(tmp_path / "best")
+    filtered(scored, output=best, top_fraction=0.3)
+    labels = labelled(tmp_path, best, n=300)
+    assert filtered(best, labels=str(labels), precision=0.9).kept == 1188
+    with pytest.raises(SourceError, match="300 labels stand for 1,188 responses by their weights, and 3,960"):
+        filtered(scored, labels=str(labels), precision=0.9)
+    # Nor do those that remain when some are left out, as they were hard to label.
+    rows = [json.loads(line) for line in labels.read_text().splitlines()]
+    with pytest.raises(SourceError, match="leave no label out"):
+        filtered(best, labels=str(write_labels(tmp_path, rows[:290])), precision=0.9)
+    plain = [{name: row[name] for name in ("row", "response_name", "label")} for row in rows]
+    assert filtered(best, labels=str(write_labels(tmp_path, plain)), precision=0.9).kept == 1188
+
+
 def test_settings_that_dont_go_together_are_refused(tmp_path: Path) -> None:
     for options, message in (
         ({"labels": "l.jsonl"}, "goes with --precision, --recall or both"),
