@@ -5,6 +5,7 @@ kept longer than the requests that wait.
 """
 
 import asyncio
+import contextvars
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -62,8 +63,9 @@ class Cohorts:
         if len(cohort.members) == seat.size:
             del self._open[seat.key]
             cohort.timer.cancel()
-            # In a task of its own: the client that came last may leave, and the others still wait.
-            task = asyncio.create_task(_judge(cohort, judge))
+            # In a task and a context of its own: the client that came last may leave, and the others still wait. By the
+            # context Serve would know whose call of a replica this is, and cancel it; and its deadline isn't the others'.
+            task = asyncio.create_task(_judge(cohort, judge), context=contextvars.Context())
             self._judging.add(task)
             task.add_done_callback(self._judging.discard)
         try:
@@ -90,3 +92,5 @@ async def _judge(cohort: _Cohort, judge: Judge) -> None:
         for _, _, future in cohort.waiting:
             if not future.done():
                 future.set_exception(error)
+    finally:  # also if the call was cancelled
+        cohort.settle({})

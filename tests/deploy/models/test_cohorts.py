@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from actors.records import Reading, Score
@@ -96,6 +97,39 @@ def test_who_completes_a_cohort_may_leave_while_it_is_judged() -> None:
         assert await asyncio.gather(*waiting) == [1.0, 2.0]
 
     asyncio.run(work())
+
+
+def test_judging_is_nobodys_request() -> None:
+    """Serve cancels what a request's context has called when its client leaves, and a deadline is in there, too."""
+    client = ContextVar("client", default="nobody")
+    seen: list[str] = []
+
+    async def judge(members: Sequence[Member]) -> list[Score]:
+        seen.append(client.get())
+        return await lengths(members)
+
+    async def come(cohorts: Cohorts, slot: int) -> float | None:
+        client.set(f"client {slot}")
+        return await join(cohorts, slot, ANSWERS[slot], judge)
+
+    async def work() -> None:
+        cohorts = Cohorts()
+        assert await asyncio.gather(*(asyncio.create_task(come(cohorts, slot)) for slot in range(3))) == [1.0, 2.0, 3.0]
+
+    asyncio.run(work())
+    assert seen == ["nobody"]
+
+
+def test_a_call_that_is_cancelled_lets_nobody_wait() -> None:
+    async def cancelled(members: Sequence[Member]) -> list[Score]:
+        raise asyncio.CancelledError
+
+    async def work() -> list[float | None]:
+        cohorts = Cohorts()
+        async with asyncio.timeout(5):
+            return await asyncio.gather(*(join(cohorts, slot, "a", cancelled) for slot in range(3)))
+
+    assert asyncio.run(work()) == [None] * 3
 
 
 def test_a_cohort_that_is_never_complete_ends() -> None:
