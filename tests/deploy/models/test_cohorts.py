@@ -79,6 +79,36 @@ def test_who_has_left_is_not_waited_for_and_not_judged() -> None:
     asyncio.run(work())
 
 
+def test_nothing_is_kept_of_who_has_left() -> None:
+    async def work() -> None:
+        cohorts = Cohorts()
+        waiting = asyncio.create_task(join(cohorts, 1, "b"))
+        leaving = [asyncio.create_task(join(cohorts, 0, "a long text", key=key)) for key in ("key", "another")]
+        await settled()
+        for task in leaving:
+            task.cancel()
+        await settled()
+        assert {key: len(cohort.waiting) for key, cohort in cohorts._open.items()} == {"key": 1}
+        waiting.cancel()
+
+    asyncio.run(work())
+
+
+def test_who_was_sent_again_and_left_gives_its_place_back() -> None:
+    async def work() -> None:
+        cohorts = Cohorts()
+        first = asyncio.create_task(join(cohorts, 0, "a"))
+        await settled()
+        again = asyncio.create_task(join(cohorts, 0, "a"))
+        await settled()
+        again.cancel()
+        await settled()
+        assert await asyncio.gather(*(join(cohorts, slot, ANSWERS[slot]) for slot in (1, 2))) == [2.0, 3.0]
+        assert await first == 1.0
+
+    asyncio.run(work())
+
+
 def test_who_completes_a_cohort_may_leave_while_it_is_judged() -> None:
     async def work() -> None:
         cohorts, go = Cohorts(), asyncio.Event()
