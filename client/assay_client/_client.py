@@ -77,7 +77,9 @@ class Client:
             return CLOSED.rewards(sum(item.count for item in items))
         if self._batches is None or self._batches.loop is not asyncio.get_running_loop():
             _abandoned.append(self._batches)  # after a fork: the connections are the parent's
-            key = self._key or os.environ.get(KEY)
+            key = (self._key or os.environ.get(KEY, "")).strip()  # a key out of a file ends with a line's end
+            if not (key.isascii() and key.isprintable()):  # the error of a header would repeat it
+                raise ValueError(f"the key, or {KEY}, holds characters that no header takes")
             self._batches = Batches(self._settings, self._route, {"Authorization": f"Bearer {key}"} if key else {})
         return await self._batches.ask(items, timeout_s)
 

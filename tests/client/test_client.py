@@ -190,6 +190,15 @@ def test_a_wrong_key_is_no_conversations_fault(
             assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
 
 
+def test_no_message_repeats_a_key(failing: Callable[..., Any], seven: float) -> None:
+    with failing(keys=(KEY,)) as (_, address):
+        with Client(address, key=f"{KEY}\n") as client:  # as it comes out of a file
+            assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
+        with Client(address, key=f"{KEY}\n{KEY}") as client, pytest.raises(ValueError, match="the key") as refused:
+            client.rewards([SEVEN])
+    assert KEY not in str(refused.value)
+
+
 def test_who_is_cancelled_takes_the_conversation_back(failing: Callable[..., Any]) -> None:
     first, second, third = numbered(3)
 
