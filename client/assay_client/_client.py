@@ -65,7 +65,8 @@ class Client:
 
     def submit(self, items: Sequence[Item], timeout: float | None = None) -> "Future[list[Reward]]":
         """Rewards to come, of items of the client's route."""
-        return asyncio.run_coroutine_threadsafe(self._ask(items, timeout or self._settings.timeout), _background_loop())
+        timeout_s = self._settings.timeout if timeout is None else timeout  # 0, where no time is left
+        return asyncio.run_coroutine_threadsafe(self._ask(items, timeout_s), _background_loop())
 
     def close(self) -> None:
         """End what is under way: its callers, and all later ones, get `closed` as their reason."""

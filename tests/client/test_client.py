@@ -145,6 +145,14 @@ def test_a_call_ends_at_its_deadline_and_frees_the_endpoint(failing: Callable[..
     assert 0 < float(app.headers[0][b"x-timeout-seconds"]) <= 0.3
 
 
+def test_a_call_without_time_left_ends_at_once(failing: Callable[..., Any]) -> None:
+    with failing("hang") as (app, address), Client(address, timeout=10) as client:
+        start = time.monotonic()
+        assert only(client.rewards([SEVEN], timeout=0)).reason == "deadline"
+        assert time.monotonic() - start < 10
+        assert not app.bodies
+
+
 def test_concurrent_calls_share_requests_of_which_few_are_under_way(failing: Callable[..., Any], well: str) -> None:
     conversations = numbered(60)
     with Client(well, wait_ms=0) as client:
