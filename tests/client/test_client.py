@@ -94,8 +94,8 @@ def test_rewards_are_the_endpoints_in_order_and_a_missing_one_says_why(well: str
     "fault",
     [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop", "cut", b"<html>",
      b'{"data": []}', of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True),
-     of_answer(status="rejected")],
-    ids=str,
+     of_answer(status="rejected"), of_answer(reward=10**400), b"[" * 10**5],
+    ids=lambda fault: str(fault)[:40],
 )  # fmt: skip
 def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any], seven: float) -> None:
     with failing(fault) as (app, address), Client(address) as client:
