@@ -17,10 +17,12 @@ class FairTurns:
         self._given = self._serving = 0
         self._since = 0.0
 
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing works, and nothing waits for a turn."""
-        return self._given == self._serving
+    def take_if_free(self) -> bool:
+        """Have a turn, if nothing works and nothing waits for one, and say whether; whoever has it calls `leave`."""
+        with self._served:
+            is_free = self._given == self._serving
+            self._given += is_free
+        return is_free
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -29,12 +31,12 @@ class FairTurns:
         try:
             yield
         finally:
-            self._leave()
+            self.leave()
 
     def give_way(self) -> None:
         """Let the others that wait have a turn each, if this one has lasted."""
         if self._given - self._serving > 1 and time.monotonic() - self._since > _SLICE_S:
-            self._leave()
+            self.leave()
             self._take()
 
     def _take(self) -> None:
@@ -43,7 +45,8 @@ class FairTurns:
             self._served.wait_for(lambda: self._serving == ticket)
         self._since = time.monotonic()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """End a turn."""
         with self._served:
             self._serving += 1
             self._served.notify_all()

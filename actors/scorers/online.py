@@ -219,9 +219,11 @@ class OnlineScorer:
 
         A thread would take longer to begin than such a prompt takes, and would wait for the interpreter's lock.
         """
-        if self._turns.is_free and _are_short(prompts):
-            with self._turns.taken():
+        if _are_short(prompts) and self._turns.take_if_free():
+            try:
                 return work(lambda: None)
+            finally:
+                self._turns.leave()
         return await self._run_in_thread(work)
 
     async def _run_in_thread(self, work: Callable[[CheckCancelled], T]) -> T:

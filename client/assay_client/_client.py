@@ -65,7 +65,8 @@ class Client:
 
     def submit(self, items: Sequence[Item], timeout: float | None = None) -> "Future[list[Reward]]":
         """Rewards to come, of items of the client's route."""
-        return asyncio.run_coroutine_threadsafe(self._ask(items, timeout or self._settings.timeout), _background_loop())
+        timeout_s = self._settings.timeout if timeout is None else timeout  # 0, where no time is left
+        return asyncio.run_coroutine_threadsafe(self._ask(items, timeout_s), _background_loop())
 
     def close(self) -> None:
         """End what is under way: its callers, and all later ones, get `closed` as their reason."""
@@ -77,7 +78,9 @@ class Client:
             return CLOSED.rewards(sum(item.count for item in items))
         if self._batches is None or self._batches.loop is not asyncio.get_running_loop():
             _abandoned.append(self._batches)  # after a fork: the connections are the parent's
-            key = self._key or os.environ.get(KEY)
+            key = (self._key or os.environ.get(KEY, "")).strip()  # a key out of a file ends with a line's end
+            if not (key.isascii() and key.isprintable()):  # the error of a header would repeat it
+                raise ValueError(f"the key, or {KEY}, holds characters that no header takes")
             self._batches = Batches(self._settings, self._route, {"Authorization": f"Bearer {key}"} if key else {})
         return await self._batches.ask(items, timeout_s)
 

@@ -4,9 +4,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
+def read_rollout(request: Mapping[str, Any], output: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The conversation of a request and its output, as the endpoint's `/verify` reads it, but without reasoning."""
+    asked = request["input"]
+    turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else read_items(asked)
+    system = [{"role": "system", "content": request["instructions"]}] if request.get("instructions") else []
+    messages = [*(system if turns[:1] != system else []), *turns, *read_items(output)]
+    return {"messages": messages} | ({"tools": request["tools"]} if request.get("tools") else {})
+
+
 def read_items(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages, calls of tools and what these answered, in order; reasoning is left out."""
-    return [_turn(item) for item in items if item.get("type") != "reasoning"]
+    """Messages, calls of tools and what these answered, in order; reasoning is left out.
+
+    A turn of the assistant is all its items in a row.
+    """
+    turns: list[dict[str, Any]] = []
+    for turn in (_turn(item) for item in items if item.get("type") != "reasoning"):
+        if turns and turn["role"] == turns[-1]["role"] == "assistant":
+            texts, calls = [[each[key] for each in (turns[-1], turn) if each.get(key)] for key in ("content", "tool_calls")]
+            turns[-1]["content"] = "\n\n".join(texts) or None
+            turns[-1] |= {"tool_calls": [call for some in calls for call in some]} if calls else {}
+        else:
+            turns.append(turn)
+    return turns
 
 
 def _turn(item: Mapping[str, Any]) -> dict[str, Any]:

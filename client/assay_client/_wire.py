@@ -18,7 +18,7 @@ _OF_ALL = frozenset((401, 403, 404, 405))
 """Statuses of a wrong key or address: no smaller request would fare better."""
 _AGAIN = frozenset((408, 425, 429))
 """Statuses below 500 after which the same request may succeed."""
-_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 _SERVER_ERROR = 500
 
 

@@ -6,7 +6,7 @@ Gym's `reward` can't be null: a missing number masks the sample, with Gym's word
 from nemo_gym.base_resources_server import BaseMultiRewardVerifyResponse, BaseVerifyRequest, SimpleResourcesServer
 
 from assay_client._client import default_client
-from assay_client._turns import read_items
+from assay_client._turns import read_rollout
 
 
 class AssayVerifyResponse(BaseMultiRewardVerifyResponse):
@@ -24,10 +24,8 @@ class AssayServer(SimpleResourcesServer):
     async def verify(self, body: BaseVerifyRequest) -> AssayVerifyResponse:
         """As Gym calls it."""
         sent = body.model_dump(mode="json")
-        conversation = sent["responses_create_params"]["input"]
-        items = [{"role": "user", "content": conversation}] if isinstance(conversation, str) else conversation
-        messages = read_items([*items, *sent["response"]["output"]])
-        (reward,) = await default_client().rewards_async([{"messages": messages}])
+        conversation = read_rollout(sent["responses_create_params"], sent["response"]["output"])
+        (reward,) = await default_client().rewards_async([conversation])
         masked, number = reward.value is None, reward.value or 0.0
         return AssayVerifyResponse(
             **sent, reward=number, reward_components={"reward": number}, failure_reason=reward.message or reward.reason,

@@ -163,21 +163,24 @@ def _name(position: int) -> str:
 
 def _outcome(served: ServedModel, body: VerifyRequest, score: Score | None) -> dict[str, Any]:
     """What the answer adds to the request."""
+    config = body.row.get("instance_config")
+    config = config if isinstance(config, dict) else {}
     if score is not None and score.reward is not None:
         components = components_of(served, score, score.reward)
-        failure = {"mask_sample": False, "failure_kind": None, "failure_reason": None}
+        failure: dict[str, Any] = {"mask_sample": False, "failure_kind": None, "failure_reason": None}
+        if body.row.get("mask_sample") and config:  # an earlier answer's
+            failure["instance_config"] = {**config, "mask_sample": False}
         return {"reward": score.reward, "reward_components": components, **failure}
     kind, reason = "cohort_incomplete", "not all rollouts of its prompt came in time, or it was sent again"  # Gym's kind
     if score is not None:
         kind, reason = f"assay:{score.reason}", f"{score.status}: {score.reason} {score.detail}".rstrip()
-    config = body.row.get("instance_config")
     return {
         "reward": 0.0,
         "reward_components": {},
         "mask_sample": True,
         "failure_kind": kind,
         "failure_reason": reason,
-        "instance_config": {**(config if isinstance(config, dict) else {}), "mask_sample": True},
+        "instance_config": {**config, "mask_sample": True},
         "_ng_failure_class": "judge_failed",
         "_ng_failure_judge_error": f"{kind}: {reason}",
         "_ng_failure_terminal": score is not None and score.status is Status.REJECTED,  # so it would be again

@@ -5,8 +5,9 @@ kept longer than the requests that wait.
 """
 
 import asyncio
+import contextvars
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from actors.records import Reason, Score, ScoreRequest
@@ -30,14 +31,18 @@ class Seat:
 @dataclass(eq=False)
 class _Cohort:
     timer: asyncio.TimerHandle
-    members: dict[_Slot, Member] = field(default_factory=dict)
-    waiting: list[tuple[_Slot, Member, asyncio.Future[Score | None]]] = field(default_factory=list)
+    waiting: dict[asyncio.Future[Score | None], tuple[_Slot, Member]] = field(default_factory=dict)
 
-    def settle(self, scores: dict[_Slot, Score]) -> None:
+    @property
+    def members(self) -> dict[_Slot, Member]:
+        """Of those that wait for one slot, who came last."""
+        return dict(self.waiting.values())
+
+    def settle(self, members: Mapping[_Slot, Member], scores: Mapping[_Slot, Score]) -> None:
         """Give whoever waits the score of its slot; None to one that another took the place of."""
-        for slot, member, future in self.waiting:
+        for future, (slot, member) in self.waiting.items():
             if not future.done():
-                future.set_result(scores.get(slot) if self.members.get(slot) == member else None)
+                future.set_result(scores.get(slot) if members.get(slot) == member else None)
 
 
 class Cohorts:
@@ -56,37 +61,42 @@ class Cohorts:
         """
         cohort = self._open.get(seat.key) or self._begin(seat)
         slot = (False, seat.slot) if seat.slot is not None else (True, next(self._numbers))
-        cohort.members[slot] = member
         score: asyncio.Future[Score | None] = asyncio.get_running_loop().create_future()
-        cohort.waiting.append((slot, member, score))
-        if len(cohort.members) == seat.size:
-            del self._open[seat.key]
-            cohort.timer.cancel()
-            # In a task of its own: the client that came last may leave, and the others still wait.
-            task = asyncio.create_task(_judge(cohort, judge))
+        cohort.waiting[score] = slot, member
+        if len(members := cohort.members) == seat.size:
+            self._close(seat.key)
+            # In a task and a context of its own: the client that came last may leave, and the others still wait. By the
+            # context Serve would know whose call of a replica this is, and cancel it; and its deadline isn't the others'.
+            task = asyncio.create_task(_judge(cohort, members, judge), context=contextvars.Context())
             self._judging.add(task)
             task.add_done_callback(self._judging.discard)
         try:
             return await score
-        except asyncio.CancelledError:  # its client has left, and nobody else waits at this place
-            if self._open.get(seat.key) is cohort and cohort.members[slot] is member:
-                del cohort.members[slot]
+        except asyncio.CancelledError:  # its client has left
+            del cohort.waiting[score]
+            if not cohort.waiting and self._open.get(seat.key) is cohort:
+                self._close(seat.key)
             raise
+
+    def _close(self, key: str) -> None:
+        self._open.pop(key).timer.cancel()
 
     def _begin(self, seat: Seat) -> _Cohort:
         def end() -> None:
-            self._open.pop(seat.key).settle({})
+            self._open.pop(seat.key).settle({}, {})
 
         cohort = self._open[seat.key] = _Cohort(asyncio.get_running_loop().call_later(seat.timeout_s, end))
         return cohort
 
 
-async def _judge(cohort: _Cohort, judge: Judge) -> None:
-    slots = sorted(cohort.members)
+async def _judge(cohort: _Cohort, members: Mapping[_Slot, Member], judge: Judge) -> None:
+    slots = sorted(members)
     try:
-        scores = await judge([cohort.members[slot] for slot in slots])
-        cohort.settle(dict(zip(slots, scores, strict=True)))
+        scores = await judge([members[slot] for slot in slots])
+        cohort.settle(members, dict(zip(slots, scores, strict=True)))
     except Exception as error:  # noqa: BLE001  whoever waits raises it
-        for _, _, future in cohort.waiting:
+        for future in cohort.waiting:
             if not future.done():
                 future.set_exception(error)
+    finally:  # also if the call was cancelled
+        cohort.settle({}, {})

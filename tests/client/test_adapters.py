@@ -20,7 +20,10 @@ from typing_extensions import TypeVar
 
 from actors.scorers.online import OnlineScorer
 from assay_client import Client, NoReward, default_client
+from assay_client._turns import read_rollout
 from assay_client.trl import AssayReward, AsyncAssayReward
+from deploy.api.rewards import Conversation, _parse
+from pipelines.data.formats import SHAPES
 from tests.support.endpoints import ANSWERED, QUESTION, application, listening, scorer
 
 EMPTY = [*QUESTION, {"role": "assistant", "content": ""}]
@@ -285,6 +288,24 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     (expected,) = default_client().rewards([{"messages": turns}])
     assert (called["reward"], called["mask_sample"]) == (expected.value or 0.0, expected.value is None)
     assert called["failure_kind"] == (expected.reason and f"assay:{expected.reason}")
+
+
+def test_a_rollout_is_the_conversation_that_the_endpoint_reads() -> None:
+    tool = {"type": "function", "name": "add", "description": None, "parameters": {"type": "object", "properties": {}}}
+    calls = [{"type": "function_call", "call_id": at, "name": "add", "arguments": '{"a": 3}'} for at in "12"]
+    answers = [{"type": "function_call_output", "call_id": at, "output": "7"} for at in "12"]
+    steps = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]} for text in "789"]
+    rollouts: list[tuple[dict[str, Any], list[Any]]] = [
+        ({"input": "What?", "instructions": "Be brief.", "tools": [tool]}, [steps[0], *calls, *answers, steps[1], steps[2]]),
+        ({"input": [{"role": "system", "content": "S"}, *QUESTION], "instructions": "S", "tools": []}, [steps[0]]),
+        ({"input": [*QUESTION, steps[0], calls[0], answers[0]], "instructions": None}, [steps[1]]),
+    ]
+    for asked, output in rollouts:
+        (truth,) = SHAPES["gym-rollout"].read({"responses_create_params": asked, "response": {"output": output}}).requests
+        read = _parse(Conversation.model_validate(read_rollout(asked, output))).request
+        assert read is not None
+        assert (read.context, read.tools) == (truth.context, truth.tools)
+        assert read.responses[0].content == truth.responses[0].content
 
 
 def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -94,8 +94,8 @@ def test_rewards_are_the_endpoints_in_order_and_a_missing_one_says_why(well: str
     "fault",
     [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop", "cut", b"<html>",
      b'{"data": []}', of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True),
-     of_answer(status="rejected")],
-    ids=str,
+     of_answer(status="rejected"), of_answer(reward=10**400), b"[" * 10**5],
+    ids=lambda fault: str(fault)[:40],
 )  # fmt: skip
 def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any], seven: float) -> None:
     with failing(fault) as (app, address), Client(address) as client:
@@ -145,6 +145,14 @@ def test_a_call_ends_at_its_deadline_and_frees_the_endpoint(failing: Callable[..
     assert 0 < float(app.headers[0][b"x-timeout-seconds"]) <= 0.3
 
 
+def test_a_call_without_time_left_ends_at_once(failing: Callable[..., Any]) -> None:
+    with failing("hang") as (app, address), Client(address, timeout=10) as client:
+        start = time.monotonic()
+        assert only(client.rewards([SEVEN], timeout=0)).reason == "deadline"
+        assert time.monotonic() - start < 10
+        assert not app.bodies
+
+
 def test_concurrent_calls_share_requests_of_which_few_are_under_way(failing: Callable[..., Any], well: str) -> None:
     conversations = numbered(60)
     with Client(well, wait_ms=0) as client:
@@ -188,6 +196,15 @@ def test_a_wrong_key_is_no_conversations_fault(
         with Client(address) as client:
             assert KEY.encode() not in pickle.dumps(client)
             assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
+
+
+def test_no_message_repeats_a_key(failing: Callable[..., Any], seven: float) -> None:
+    with failing(keys=(KEY,)) as (_, address):
+        with Client(address, key=f"{KEY}\n") as client:  # as it comes out of a file
+            assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
+        with Client(address, key=f"{KEY}\n{KEY}") as client, pytest.raises(ValueError, match="the key") as refused:
+            client.rewards([SEVEN])
+    assert KEY not in str(refused.value)
 
 
 def test_who_is_cancelled_takes_the_conversation_back(failing: Callable[..., Any]) -> None:

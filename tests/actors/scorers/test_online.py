@@ -72,6 +72,29 @@ def test_a_small_request_is_rendered_between_the_prompts_of_a_large_one(online: 
     assert ended == ["small", "large", "large"]
 
 
+def test_no_turn_is_waited_for_on_the_loop(online: OnlineScorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread with a long prompt may begin at any moment, also while a short one is looked at."""
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def render_long() -> None:
+        with online._turns.taken():
+            has_begun.set()
+            may_end.wait(5)
+
+    def begin(_: object) -> bool:
+        threading.Thread(target=render_long, daemon=True).start()
+        return has_begun.wait(5)
+
+    async def work() -> None:
+        monkeypatch.setattr("actors.scorers.online._are_short", begin)
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        start = time.monotonic()
+        await online.score([request(user("Hi"))])
+        assert time.monotonic() - start < 5, "the loop stood still"
+
+    asyncio.run(work())
+
+
 def test_one_renders_at_a_time_and_all_come_to_their_turn() -> None:
     turns, at_work, most, order = FairTurns(), list[int](), list[int](), list[int]()
 

@@ -73,6 +73,11 @@ def test_a_rollout_has_the_reward_of_our_own_format_and_its_parts_add_up(head: A
     again = verified(head, "7", _ng_failure_class="judge_failed", mask_sample=True, failure_kind="assay:cut_off")
     assert "_ng_failure_class" not in again, "as it would be filed under failures for ever"
     assert (again["reward"], again["mask_sample"], again["failure_kind"]) == (body["reward"], False, None)
+    masked = verified(head, " ", instance_config={"id": "x"})
+    config = verified(head, "7", mask_sample=True, instance_config=masked["instance_config"])["instance_config"]
+    assert config == {"id": "x", "mask_sample": False}, "as NeMo-RL would leave it out for ever"
+    agents = {"mask_sample": True}
+    assert verified(head, "7", instance_config=agents)["instance_config"] == agents, "which isn't the endpoint's to say"
 
 
 def test_the_last_turn_of_a_trajectory_is_judged_after_its_tools(scorers: dict[str, OnlineScorer]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from actors.records import Reading, Score
@@ -78,6 +79,36 @@ def test_who_has_left_is_not_waited_for_and_not_judged() -> None:
     asyncio.run(work())
 
 
+def test_nothing_is_kept_of_who_has_left() -> None:
+    async def work() -> None:
+        cohorts = Cohorts()
+        waiting = asyncio.create_task(join(cohorts, 1, "b"))
+        leaving = [asyncio.create_task(join(cohorts, 0, "a long text", key=key)) for key in ("key", "another")]
+        await settled()
+        for task in leaving:
+            task.cancel()
+        await settled()
+        assert {key: len(cohort.waiting) for key, cohort in cohorts._open.items()} == {"key": 1}
+        waiting.cancel()
+
+    asyncio.run(work())
+
+
+def test_who_was_sent_again_and_left_gives_its_place_back() -> None:
+    async def work() -> None:
+        cohorts = Cohorts()
+        first = asyncio.create_task(join(cohorts, 0, "a"))
+        await settled()
+        again = asyncio.create_task(join(cohorts, 0, "a"))
+        await settled()
+        again.cancel()
+        await settled()
+        assert await asyncio.gather(*(join(cohorts, slot, ANSWERS[slot]) for slot in (1, 2))) == [2.0, 3.0]
+        assert await first == 1.0
+
+    asyncio.run(work())
+
+
 def test_who_completes_a_cohort_may_leave_while_it_is_judged() -> None:
     async def work() -> None:
         cohorts, go = Cohorts(), asyncio.Event()
@@ -96,6 +127,39 @@ def test_who_completes_a_cohort_may_leave_while_it_is_judged() -> None:
         assert await asyncio.gather(*waiting) == [1.0, 2.0]
 
     asyncio.run(work())
+
+
+def test_judging_is_nobodys_request() -> None:
+    """Serve cancels what a request's context has called when its client leaves, and a deadline is in there, too."""
+    client = ContextVar("client", default="nobody")
+    seen: list[str] = []
+
+    async def judge(members: Sequence[Member]) -> list[Score]:
+        seen.append(client.get())
+        return await lengths(members)
+
+    async def come(cohorts: Cohorts, slot: int) -> float | None:
+        client.set(f"client {slot}")
+        return await join(cohorts, slot, ANSWERS[slot], judge)
+
+    async def work() -> None:
+        cohorts = Cohorts()
+        assert await asyncio.gather(*(asyncio.create_task(come(cohorts, slot)) for slot in range(3))) == [1.0, 2.0, 3.0]
+
+    asyncio.run(work())
+    assert seen == ["nobody"]
+
+
+def test_a_call_that_is_cancelled_lets_nobody_wait() -> None:
+    async def cancelled(members: Sequence[Member]) -> list[Score]:
+        raise asyncio.CancelledError
+
+    async def work() -> list[float | None]:
+        cohorts = Cohorts()
+        async with asyncio.timeout(5):
+            return await asyncio.gather(*(join(cohorts, slot, "a", cancelled) for slot in range(3)))
+
+    assert asyncio.run(work()) == [None] * 3
 
 
 def test_a_cohort_that_is_never_complete_ends() -> None:
