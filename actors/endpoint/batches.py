@@ -195,6 +195,8 @@ class Batches:
         if batch.id is not None:
             ended = await self._wait_for_end(batch.id)
             if ended.status == "failed":
+                # It wasn't begun: the next session sends its lines in another.
+                await self._settle(batch, dict.fromkeys(batch.lines, _LOST))
                 causes = "; ".join(error.message or "" for error in (ended.errors and ended.errors.data) or ())
                 raise EndpointError(
                     f"the endpoint can't do the batch {batch.id}: {in_a_line(causes) or 'it says no reason'}"

@@ -57,11 +57,14 @@ def test_an_expired_batch_is_sent_again_and_two_in_a_row_stop_the_run() -> None:
             ask(address, "new")
 
 
-def test_a_batch_that_cant_be_done_is_a_mistake_of_the_users() -> None:
-    api = BatchApi()
+def test_a_batch_that_cant_be_done_is_a_mistake_of_the_users_and_isnt_looked_at_again(tmp_path: Path) -> None:
+    api, notes = BatchApi(), storage.folder(str(tmp_path))
     api.ends = ["failed"]
-    with listening(api.app) as address, pytest.raises(EndpointError, match="can't do the batch batch_0"):
-        ask(address, "a")
+    with listening(api.app) as address:
+        with pytest.raises(EndpointError, match="can't do the batch batch_0"):
+            ask(address, "a", notes=notes)
+        assert [score.reward for score in ask(address, "a", notes=notes)] == [grade("a")]
+    assert len(api.batches) == 2
 
 
 @pytest.mark.parametrize("is_id_known", [True, False])
