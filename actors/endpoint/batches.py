@@ -132,6 +132,8 @@ class Batches:
 
         def fail(task: asyncio.Task[None]) -> None:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if isinstance(error, EndpointFault):  # of the whole batch, which is no line's outcome
+                error = RunStopped(f"the endpoint {error.text}; a batch can't be sent or read, and the same command goes on")
             waiting = {*keys, *(key for key, batch in self._of_key.items() if batch.name == name)}
             for key in waiting if error is not None else ():
                 if (future := self._outcomes.get(key)) is not None and not future.done():

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import Request
+from fastapi.responses import JSONResponse
 
 from actors.endpoint.account import read_spent
 from actors.errors import CostReached, EndpointError, RunStopped
@@ -65,6 +67,15 @@ def test_a_batch_that_cant_be_done_is_a_mistake_of_the_users_and_isnt_looked_at_
             ask(address, "a", notes=notes)
         assert [score.reward for score in ask(address, "a", notes=notes)] == [grade("a")]
     assert len(api.batches) == 2
+
+
+def test_a_batch_that_cant_be_sent_stops_the_run_and_fails_no_line() -> None:
+    class Full(BatchApi):
+        async def upload(self, request: Request) -> Any:
+            return JSONResponse({"error": {"message": "no room for files"}}, 400)
+
+    with listening(Full().app) as address, pytest.raises(RunStopped, match="no room for files; a batch can't be sent"):
+        ask(address, *TEXTS)
 
 
 @pytest.mark.parametrize("is_id_known", [True, False])
