@@ -8,6 +8,7 @@ import pytest
 from fastapi import Request
 from fastapi.responses import JSONResponse
 
+from actors.endpoint import batches
 from actors.endpoint.account import read_spent
 from actors.errors import CostReached, EndpointError, RunStopped
 from actors.records import Reason, Score
@@ -76,6 +77,16 @@ def test_a_batch_that_cant_be_sent_stops_the_run_and_fails_no_line() -> None:
 
     with listening(Full().app) as address, pytest.raises(RunStopped, match="no room for files; a batch can't be sent"):
         ask(address, *TEXTS)
+
+
+def test_no_file_is_larger_than_the_endpoint_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_MOST_BYTES", 2000)
+    api = BatchApi()
+    with listening(api.app) as address:
+        scores = ask(address, *TEXTS)
+    assert [score.reward for score in scores] == [grade(text) for text in TEXTS]
+    assert max(map(len, (api.files[f"file-{number}"] for number in range(len(api.batches))))) <= 2000
+    assert set(api.sent.values()) == {1}
 
 
 @pytest.mark.parametrize("is_id_known", [True, False])
