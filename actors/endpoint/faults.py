@@ -19,6 +19,8 @@ _UNUSABLE = (401, 402, 404, 405)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500  # the first status of the 4xx and of the 5xx
 _MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
+_LEAST_KEY = 8
+"""Characters of a key that is a secret; a shorter one, such as "EMPTY", may be a word of any text."""
 
 
 class FaultKind(Enum):
@@ -146,5 +148,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def in_a_line(text: str) -> str:
-    """The text in one line, cut to 500 characters: error bodies may be whole HTML pages."""
-    return " ".join(text.split())[:_MOST_TEXT]
+    """The text in one line, cut to 500 characters, without the key: errors may be whole HTML pages, and quote headers."""
+    key = os.environ.get(KEY, "").strip()
+    shown = text.replace(key, "[the key]") if len(key) >= _LEAST_KEY else text
+    return " ".join(shown.split())[:_MOST_TEXT]

@@ -156,3 +156,18 @@ def test_nothing_of_the_key_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ask(address, "a", notes=notes)
     assert json.loads(notes.read("spent.json"))["requests"] == 2
     assert not [path for path in tmp_path.iterdir() if "sk-secret" in path.read_text()]
+
+
+def test_no_message_shows_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that can't be sent, as its file ended with a new line, nor one that the endpoint quotes."""
+
+    class Quoting(Judge):
+        async def complete(self, request: Request) -> Any:
+            return JSONResponse({"error": {"message": f"wrong: {request.headers['authorization']}"}}, 401)
+
+    with listening(Quoting().app) as address:
+        for key in ("sk-secret-key\n", "sk-secret-key"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            with pytest.raises(EndpointError, match=r"Bearer \[the key\]") as raised:
+                ask(address, "a")
+            assert "sk-secret" not in str(raised.value)
