@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.engine.engine_arguments import OURS, SAME_NUMBERS
+from actors.errors import SettingsError
 from actors.reward_model import resolve_model
 from actors.settings.base import Settings
 from actors.settings.replica import EngineSettings, ModelSettings
@@ -284,3 +285,5 @@ def test_how_a_run_asks_a_served_model_to_handle_reasoning_is_in_the_identity(
     ways = (None, "reject", "strip", "keep")
     handled = [identity(ScoreSettings, {**served, "reasoning": way}, tmp_path)["reasoning"] for way in ways]
     assert handled == ["reject", "reject", "strip", "keep"]
+    with pytest.raises(SettingsError, match="system: "):  # it would make its prompts without it
+        identity(ScoreSettings, {**served, "system": "Be kind."}, tmp_path)
