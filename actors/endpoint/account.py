@@ -97,7 +97,14 @@ class Account:
             self._under_way += 1
         needed = self._spent.cost + self._held
         if bound is not None and needed > self._written_cost:
-            await self._write(min(bound, needed + _AHEAD * bound))
+            try:
+                await self._write(min(bound, needed + _AHEAD * bound))
+            except BaseException:  # any: it isn't sent, and others may wait for its room
+                self._held = max(0.0, self._held - most)
+                self._under_way -= 1
+                async with self._changed:
+                    self._changed.notify_all()
+                raise
 
     async def settle(self, most: float, answer: Mapping[str, Any] | None, *, is_free: bool = False) -> None:
         """Book a request: by the `usage` of its answer, or with its most if it may have been answered without one."""
