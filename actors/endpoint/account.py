@@ -136,12 +136,16 @@ class Account:
         return True
 
     async def _write(self, cost: float) -> None:
-        if self._notes is None:
-            return
+        if self._notes is not None:
+            # To its end, also if the request is given up: else its thread might write over what a later one has written.
+            await asyncio.shield(self._write_in_turn(self._notes, cost))
+
+    async def _write_in_turn(self, notes: Notes, cost: float) -> None:
         async with self._writing:
             self._spent.ahead = max(cost - self._spent.cost, self._held)
             written_cost = self._spent.cost + self._spent.ahead
-            await asyncio.to_thread(self._notes.replace, NAME, json.dumps(asdict(self._spent)).encode())
+            self._written_cost = min(self._written_cost, written_cost)  # of what may be there until the write has ended
+            await asyncio.to_thread(notes.replace, NAME, json.dumps(asdict(self._spent)).encode())
             self._written_cost = written_cost
 
 

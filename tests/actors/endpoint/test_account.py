@@ -4,7 +4,7 @@ import asyncio
 import threading
 from pathlib import Path
 
-from actors.endpoint.account import Account
+from actors.endpoint.account import Account, read_spent
 from actors.settings.endpoint import ModelEndpointSettings
 from pipelines.data.storage.local_files import LocalFolder
 
@@ -41,3 +41,23 @@ def test_a_request_that_was_given_up_before_it_was_sent_leaves_its_room(tmp_path
         await asyncio.wait_for(account.reserve(90.0), 20)
 
     asyncio.run(give_up())
+
+
+def test_what_is_sent_while_the_file_is_written_is_in_it(tmp_path: Path) -> None:
+    notes = SlowNotes(tmp_path)
+
+    async def send_meanwhile() -> float:
+        account = Account(BOUND, notes)
+        await account.reserve(50.0)
+        notes.begun.acquire()
+        notes.is_let.clear()
+        settled = asyncio.ensure_future(account.settle(50.0, {"usage": {"prompt_tokens": 1, "completion_tokens": 0}}))
+        await asyncio.to_thread(notes.begun.acquire)
+        reserved = asyncio.ensure_future(account.reserve(40.0))
+        await asyncio.wait([reserved], timeout=0.2)
+        notes.is_let.set()
+        await asyncio.gather(settled, reserved)
+        spent = read_spent(notes)
+        return spent.cost + spent.ahead
+
+    assert asyncio.run(send_meanwhile()) >= 1.0 + 40.0
