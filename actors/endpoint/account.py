@@ -121,12 +121,14 @@ class Account:
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
         """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
         spent, usage, fingerprint = self._spent, answer.get("usage") or {}, answer.get("system_fingerprint")
-        prompt, written = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        prompt, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
         spent.requests += 1
         if isinstance(prompt, int) and isinstance(written, int | None):
+            # Some endpoints count reasoning in the total alone, and it is paid like what is written.
+            written = max(written or 0, total - prompt if isinstance(total, int) else 0)
             spent.prompt_tokens += prompt
-            spent.written_tokens += written or 0
-            spent.cost += self._settings.cost(prompt, written or 0)
+            spent.written_tokens += written
+            spent.cost += self._settings.cost(prompt, written)
         else:
             spent.cost += otherwise
         is_new = isinstance(fingerprint, str) and fingerprint not in spent.fingerprints

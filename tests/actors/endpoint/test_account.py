@@ -61,3 +61,17 @@ def test_what_is_sent_while_the_file_is_written_is_in_it(tmp_path: Path) -> None
         return spent.cost + spent.ahead
 
     assert asyncio.run(send_meanwhile()) >= 1.0 + 40.0
+
+
+def test_reasoning_that_only_the_total_counts_is_paid(tmp_path: Path) -> None:
+    notes = SlowNotes(tmp_path)
+
+    async def book() -> None:
+        account = Account(BOUND, notes)
+        for usage in ({"completion_tokens": 3, "total_tokens": 30}, {"completion_tokens": 3}, {"total_tokens": 7}):
+            await account.reserve(50.0)
+            await account.settle(50.0, {"usage": {"prompt_tokens": 7, **usage}})
+
+    asyncio.run(book())
+    spent = read_spent(notes)
+    assert (spent.prompt_tokens, spent.written_tokens, spent.cost) == (21, 23 + 3, 21 + 26)
