@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from actors.endpoint.client import now
 from actors.errors import CostReached
 from actors.settings.endpoint import ModelEndpointSettings
 
@@ -20,6 +21,8 @@ BYTES_PER_TOKEN = 4
 """Of English text, where nobody counts tokens. For rates and plans alone: a price is bounded by one byte a token."""
 _AHEAD = 0.01
 """How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then."""
+_WRITE_S = 10.0
+"""How old the file may be while answers come: without a bound, a killed session counts for what it had spent until then."""
 _MOST_FINGERPRINTS = 32
 
 
@@ -72,6 +75,7 @@ class Account:
         self._held = sum(held)
         self._spent.cost += max(0.0, self._spent.ahead - self._held)
         self._written_cost = self._spent.cost + self._held
+        self._written_at = -math.inf
         self._under_way = len(held)
         self._writing, self._changed = asyncio.Lock(), asyncio.Condition()
 
@@ -115,7 +119,9 @@ class Account:
             self._changed.notify_all()
         spent = self._spent.cost + self._held
         is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
-        if is_new or is_far_ahead or not self._under_way:
+        is_old = now() - self._written_at >= _WRITE_S
+        if is_new or is_far_ahead or is_old or not self._under_way:
+            self._written_at = now()
             await self._write(spent)
 
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:

@@ -4,6 +4,8 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 from actors.endpoint.account import Account, read_spent
 from actors.settings.endpoint import ModelEndpointSettings
 from pipelines.data.storage.local_files import LocalFolder
@@ -75,3 +77,21 @@ def test_reasoning_that_only_the_total_counts_is_paid(tmp_path: Path) -> None:
     asyncio.run(book())
     spent = read_spent(notes)
     assert (spent.prompt_tokens, spent.written_tokens, spent.cost) == (21, 23 + 3, 21 + 26)
+
+
+def test_without_a_bound_the_file_is_seconds_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests overlap, so that there is never a moment without one."""
+    notes = SlowNotes(tmp_path)
+    free = ModelEndpointSettings(endpoint="http://127.0.0.1:9/v1")
+
+    async def overlap() -> None:
+        account = Account(free, notes)
+        await account.reserve(0.0)
+        for _ in range(3):
+            await account.reserve(0.0)
+            await account.settle(0.0, {"usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+
+    for seconds, requests in ((3600.0, 1), (0.0, 4)):
+        monkeypatch.setattr("actors.endpoint.account._WRITE_S", seconds)
+        asyncio.run(overlap())
+        assert read_spent(notes).requests == requests
