@@ -56,6 +56,7 @@ class EndpointEngine(Engine):
         self._warn = warn
         self._takes_schema = True
         self._longest = "max_tokens"
+        self._has_learned = False
         self._load = [0, 0]
         self._http = http_client(settings.endpoint, request_timeout_s or _TIMEOUT_S)
         self._requests, self._tokens = Pace(settings.requests_per_minute), Pace(settings.tokens_per_minute)
@@ -161,9 +162,11 @@ class EndpointEngine(Engine):
         while True:
             try:
                 await self._send(JUDGING, self._completion(_HELLO, probe), 1, lambda answer: self._read(answer, 1))
+                self._has_learned = True
                 return
             except EndpointFault as fault:
-                if fault.kind is not FaultKind.REFUSED:
+                # Once: what a run's first requests were asked with, all are, whatever a gateway refuses for a moment.
+                if fault.kind is not FaultKind.REFUSED or self._has_learned:
                     raise
                 if "max_completion_tokens" in fault.text and self._longest == "max_tokens":
                     self._longest = "max_completion_tokens"

@@ -77,6 +77,22 @@ def test_settings_that_an_endpoint_calls_otherwise_or_lacks_are_learned_by_the_p
     assert len(warnings) == 2
 
 
+def test_a_gateway_that_refuses_probes_for_a_moment_changes_no_setting() -> None:
+    """It fails on everything after the preflight until the breaker opens, and then refuses two probes."""
+    refused = iter((400, 400))
+
+    def fault(text: str, times: int) -> Any:
+        return (503 if times == 0 else None) if text else (None if not times else next(refused, None))
+
+    judge = Judge(fault)
+    rubric = {**RUBRIC, "json_schema": SCHEMA, "pattern": None}
+    with listening(judge.app) as address:
+        scores = ask(address, *map(str, range(40)), rubric=rubric)
+    assert [score.reward for score in scores] == [grade(str(number)) for number in range(40)]
+    assert next(refused, None) is None, "both were refused"
+    assert all("response_format" in body for body in judge.bodies)
+
+
 def test_no_session_spends_more_than_all_may(tmp_path: Path) -> None:
     """A request of this judge may cost its bytes, and answers of 5 tokens; it costs 10."""
     judge, notes = Judge(), storage.folder(str(tmp_path))
