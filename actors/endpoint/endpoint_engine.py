@@ -102,8 +102,13 @@ class EndpointEngine(Engine):
         self._load[0] += 1
         return answer
 
-    async def _send(self, route: Route, body: Mapping[str, Any], max_tokens: int, read: Callable[[Any], T]) -> T:
-        """Send a request, once, at its turn and within the bound of the price. Raises `EndpointFault` and `CostReached`."""
+    async def _send(
+        self, route: Route, body: Mapping[str, Any], max_tokens: int, read: Callable[[Any], T], *, is_probe: bool = False
+    ) -> T:
+        """Send a request, once, at its turn and within the bound of the price. A probe goes before all that wait for theirs.
+
+        Raises `EndpointFault` and `CostReached`.
+        """
         size = len(json.dumps(body, ensure_ascii=False).encode())
         most, tokens, answers, is_free = self._account.most(size, max_tokens), size / BYTES_PER_TOKEN, [], True
 
@@ -113,8 +118,12 @@ class EndpointEngine(Engine):
 
         await self._account.reserve(most)
         try:
-            await self._requests.wait(1)
-            await self._tokens.wait(tokens)
+            if is_probe:  # it counts, but it has a time-out, and nothing is sent until it is answered
+                self._requests.correct(1)
+                self._tokens.correct(tokens)
+            else:
+                await self._requests.wait(1)
+                await self._tokens.wait(tokens)
             is_free = False
             return await send(self._http, route, body, note)
         except EndpointFault as fault:
@@ -157,11 +166,13 @@ class EndpointEngine(Engine):
             await self._batches.probe()
             return
         if isinstance(probe := self._probe_with, str):
-            await self._send(REWARDS, {"model": self._model.name, **json.loads(probe)}, 0, lambda answer: answer["data"])
+            body = {"model": self._model.name, **json.loads(probe)}
+            await self._send(REWARDS, body, 0, lambda answer: answer["data"], is_probe=True)
             return
         while True:
             try:
-                await self._send(JUDGING, self._completion(_HELLO, probe), 1, lambda answer: self._read(answer, 1))
+                body = self._completion(_HELLO, probe)
+                await self._send(JUDGING, body, 1, lambda answer: self._read(answer, 1), is_probe=True)
                 self._has_learned = True
                 return
             except EndpointFault as fault:

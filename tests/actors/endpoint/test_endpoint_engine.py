@@ -93,6 +93,15 @@ def test_a_gateway_that_refuses_probes_for_a_moment_changes_no_setting() -> None
     assert all("response_format" in body for body in judge.bodies)
 
 
+def test_a_probe_doesnt_wait_behind_requests_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a second to come to it, longer than patience lasts."""
+    monkeypatch.setattr("actors.endpoint.client._LEAST_PROBE_S", 0.5)
+    judge = Judge(lambda text, times: 503 if text and times == 0 else None)
+    with listening(judge.app) as address:
+        scores = ask(address, *map(str, range(10)), requests_per_minute=600.0, patience_s=0.5)
+    assert None not in [score.reward for score in scores]
+
+
 def test_no_session_spends_more_than_all_may(tmp_path: Path) -> None:
     """A request of this judge may cost its bytes, and answers of 5 tokens; it costs 10."""
     judge, notes = Judge(), storage.folder(str(tmp_path))
