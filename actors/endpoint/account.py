@@ -64,6 +64,12 @@ def read_spent(notes: Notes) -> Spent:
     return Spent(**{**values, "fingerprints": tuple(values["fingerprints"])})
 
 
+def usage_of(answer: Any) -> Mapping[str, Any]:
+    """The `usage` of an answer, which may be anything; empty without one."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    return usage if isinstance(usage, dict) else {}
+
+
 class Account:
     """Counts what an endpoint is asked for. Used on one event loop."""
 
@@ -110,12 +116,12 @@ class Account:
                     self._changed.notify_all()
                 raise
 
-    async def settle(self, most: float, answer: Mapping[str, Any] | None, *, is_free: bool = False) -> None:
+    async def settle(self, most: float, answer: Any, *, is_free: bool = False) -> None:
         """Book a request: by the `usage` of its answer, or with its most if it may have been answered without one."""
         async with self._changed:
             self._held = max(0.0, self._held - most)
             self._under_way -= 1
-            is_new = self._book(answer or {}, 0.0 if is_free else most)
+            is_new = self._book(answer if isinstance(answer, dict) else {}, 0.0 if is_free else most)
             self._changed.notify_all()
         spent = self._spent.cost + self._held
         is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
@@ -126,7 +132,7 @@ class Account:
 
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
         """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
-        spent, usage, fingerprint = self._spent, answer.get("usage") or {}, answer.get("system_fingerprint")
+        spent, usage, fingerprint = self._spent, usage_of(answer), answer.get("system_fingerprint")
         prompt, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
         spent.requests += 1
         if isinstance(prompt, int) and isinstance(written, int | None):

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from actors.endpoint.account import BYTES_PER_TOKEN, Account, Notes, Pace
+from actors.endpoint.account import BYTES_PER_TOKEN, Account, Notes, Pace, usage_of
 from actors.endpoint.batches import Batches
 from actors.endpoint.client import CircuitBreaker, EndpointClient
 from actors.endpoint.completion import read_completion
@@ -130,8 +130,8 @@ class EndpointEngine(Engine):
             is_free = fault.is_free
             raise
         finally:
-            answer = answers[0] if answers and isinstance(answers[0], dict) else None
-            total = ((answer or {}).get("usage") or {}).get("total_tokens")
+            answer = answers[0] if answers else None
+            total = usage_of(answer).get("total_tokens")
             if isinstance(total, int):
                 self._tokens.correct(total - tokens)
             await self._account.settle(most, answer, is_free=is_free)

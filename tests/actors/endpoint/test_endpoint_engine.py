@@ -102,6 +102,14 @@ def test_a_probe_doesnt_wait_behind_requests_for_its_turn(monkeypatch: pytest.Mo
     assert None not in [score.reward for score in scores]
 
 
+@pytest.mark.parametrize("body", ['{"usage": "unknown"}', '{"usage": ["a"], "choices": 1}', "[1]"])
+def test_an_answer_of_any_form_fails_its_row_alone(body: str) -> None:
+    judge = Judge(lambda text, times: body if text == "bad" else None)
+    with listening(judge.app) as address:
+        good, bad = ask(address, "good", "bad", patience_s=0.02)
+    assert (good.reward, bad.reason) == (grade("good"), Reason.ENDPOINT_FAILED)
+
+
 def test_no_session_spends_more_than_all_may(tmp_path: Path) -> None:
     """A request of this judge may cost its bytes, and answers of 5 tokens; it costs 10."""
     judge, notes = Judge(), storage.folder(str(tmp_path))
