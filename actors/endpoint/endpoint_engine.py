@@ -55,7 +55,8 @@ class EndpointEngine(Engine):
         self._opens_reasoning = opens_reasoning
         self._warn = warn
         self._takes_schema = True
-        self._longest = "max_tokens"
+        # No short request tells what a batch takes: this name is OpenAI's of today, which newer models need.
+        self._longest = "max_completion_tokens" if settings.batch else "max_tokens"
         self._has_learned = False
         self._load = [0, 0]
         self._http = http_client(settings.endpoint, request_timeout_s or _TIMEOUT_S)

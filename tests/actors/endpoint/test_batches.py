@@ -1,5 +1,6 @@
 """OpenAI's Batch API: nothing is sent twice, whatever is killed, and what fails for the moment is sent again."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def test_all_prompts_go_out_as_one_file() -> None:
         scores = ask(address, *TEXTS, *TEXTS)
     assert [score.reward for score in scores] == [grade(text) for text in TEXTS] * 2
     assert (len(api.batches), set(api.sent.values())) == (1, {1})
+    bodies = [json.loads(line)["body"] for line in api.files["file-0"].splitlines()]
+    assert all("max_completion_tokens" in body and "max_tokens" not in body for body in bodies), "newer models take no other"
     assert not api.asked, "nothing by the dearer way, not even the preflight"
 
 
