@@ -146,8 +146,10 @@ def test_a_killed_session_counts_for_what_it_may_have_spent(tmp_path: Path) -> N
     assert read_spent(notes).ahead == 0
 
 
-def test_an_answer_that_never_came_may_have_cost_its_most(tmp_path: Path) -> None:
-    judge, notes = Judge(lambda text, times: "drop" if text and times == 0 else None), storage.folder(str(tmp_path))
+@pytest.mark.parametrize("fault", ["drop", 504, 524, 408])
+def test_an_answer_that_never_came_may_have_cost_its_most(tmp_path: Path, fault: Any) -> None:
+    """Nor by a gateway that gave up waiting for it."""
+    judge, notes = Judge(lambda text, times: fault if text and times == 0 else None), storage.folder(str(tmp_path))
     with listening(judge.app) as address:
         ask(address, "a", **PRICES, max_tokens=1000, notes=notes)
     spent = read_spent(notes)
