@@ -162,7 +162,7 @@ def resolve_model(
     `weights`: they must be there, which a plan does without.
     """
     if settings.endpoint.endpoint is not None:
-        return _resolve_remote(settings)
+        return _resolve_remote(settings, render)
     if isinstance(verifier := families().get(settings.model), Verifier):
         return _resolve_verifier(verifier, settings)
     if of_verifiers := sorted(settings.verifier.model_dump(exclude_defaults=True)):
@@ -244,7 +244,7 @@ def _resolve_verifier(verifier: Verifier, settings: ModelSettings) -> RewardMode
     )
 
 
-def _resolve_remote(settings: ModelSettings) -> RewardModel:
+def _resolve_remote(settings: ModelSettings, render: RenderSettings) -> RewardModel:
     """A model of an endpoint: one of `assay serve`, or else a judge that writes chat completions.
 
     Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if the endpoint doesn't answer now.
@@ -260,6 +260,8 @@ def _resolve_remote(settings: ModelSettings) -> RewardModel:
                 f"the endpoint {remote.url} asks {settings.model} as it was started: leave out the settings of judges, "
                 f"--rubric and --family ({', '.join(sorted(of_judge))})"
             )
+        if render.system is not None:
+            raise SettingsError(f"system: the endpoint {remote.url} makes prompts as it was started")
         if settings.endpoint.batch:
             raise SettingsError(f"endpoint.batch: of OpenAI's Batch API, and {remote.url} is an endpoint of `assay serve`")
         family: Family = Served(remote.card)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from actors.endpoint.client import now
 from actors.errors import CostReached
 from actors.settings.endpoint import ModelEndpointSettings
 
@@ -23,6 +24,8 @@ _AHEAD = 0.01
 """How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then."""
 _BOOKED_S = 1.0
 """How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it."""
+_WRITE_S = 10.0
+"""How old the file may be while answers come: without a bound, a killed session counts for what it had spent until then."""
 _MOST_FINGERPRINTS = 32
 
 
@@ -64,6 +67,12 @@ def read_spent(notes: Notes) -> Spent:
     return Spent(**{**values, "fingerprints": tuple(values["fingerprints"])})
 
 
+def usage_of(answer: Any) -> Mapping[str, Any]:
+    """The `usage` of an answer, which may be anything; empty without one."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    return usage if isinstance(usage, dict) else {}
+
+
 class Account:
     """Counts what an endpoint is asked for. Used on one event loop."""
 
@@ -75,6 +84,7 @@ class Account:
         self._held = sum(held)
         self._spent.cost += max(0.0, self._spent.ahead - self._held)
         self._written_cost = self._spent.cost + self._held
+        self._written_at = -math.inf
         self._under_way = len(held)
         self._writing, self._changed = asyncio.Lock(), asyncio.Condition()
 
@@ -109,16 +119,18 @@ class Account:
                     self._changed.notify_all()
                 raise
 
-    async def settle(self, most: float, answer: Mapping[str, Any] | None, *, is_free: bool = False) -> None:
+    async def settle(self, most: float, answer: Any, *, is_free: bool = False) -> None:
         """Book a request: by the `usage` of its answer, or with its most if it may have been answered without one."""
         async with self._changed:
             self._held = max(0.0, self._held - most)
             self._under_way -= 1
-            is_new = self._book(answer or {}, 0.0 if is_free else most)
+            is_new = self._book(answer if isinstance(answer, dict) else {}, 0.0 if is_free else most)
             self._changed.notify_all()
         spent = self._spent.cost + self._held
         is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
-        if is_new or is_far_ahead or not self._under_way:
+        is_old = now() - self._written_at >= _WRITE_S
+        if is_new or is_far_ahead or is_old or not self._under_way:
+            self._written_at = now()
             await self._write(spent)
 
     async def finish(self) -> None:
@@ -130,13 +142,15 @@ class Account:
 
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
         """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
-        spent, usage, fingerprint = self._spent, answer.get("usage") or {}, answer.get("system_fingerprint")
-        prompt, written = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        spent, usage, fingerprint = self._spent, usage_of(answer), answer.get("system_fingerprint")
+        prompt, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
         spent.requests += 1
         if isinstance(prompt, int) and isinstance(written, int | None):
+            # Some endpoints count reasoning in the total alone, and it is paid like what is written.
+            written = max(written or 0, total - prompt if isinstance(total, int) else 0)
             spent.prompt_tokens += prompt
-            spent.written_tokens += written or 0
-            spent.cost += self._settings.cost(prompt, written or 0)
+            spent.written_tokens += written
+            spent.cost += self._settings.cost(prompt, written)
         else:
             spent.cost += otherwise
         is_new = isinstance(fingerprint, str) and fingerprint not in spent.fingerprints
@@ -146,12 +160,16 @@ class Account:
         return True
 
     async def _write(self, cost: float) -> None:
-        if self._notes is None:
-            return
+        if self._notes is not None:
+            # To its end, also if the request is given up: else its thread might write over what a later one has written.
+            await asyncio.shield(self._write_in_turn(self._notes, cost))
+
+    async def _write_in_turn(self, notes: Notes, cost: float) -> None:
         async with self._writing:
             self._spent.ahead = max(cost - self._spent.cost, self._held)
             written_cost = self._spent.cost + self._spent.ahead
-            await asyncio.to_thread(self._notes.replace, NAME, json.dumps(asdict(self._spent)).encode())
+            self._written_cost = min(self._written_cost, written_cost)  # of what may be there until the write has ended
+            await asyncio.to_thread(notes.replace, NAME, json.dumps(asdict(self._spent)).encode())
             self._written_cost = written_cost
 
 

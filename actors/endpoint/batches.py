@@ -77,6 +77,7 @@ class Batches:
         self._outcomes: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._waiting: list[_Line] = []
+        self._waiting_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._without_answer = 0
 
@@ -110,17 +111,16 @@ class Batches:
         raise AssertionError("unreachable")
 
     def _add(self, line: _Line) -> None:
-        self._waiting.append(line)
         if self._timer is not None:
             self._timer.cancel()
-        size = sum(len(line.content) for line in self._waiting) if len(self._waiting) % 1000 == 0 else 0
-        if len(self._waiting) >= _MOST_LINES or size >= _MOST_BYTES // 2:
+        if self._waiting and (len(self._waiting) == _MOST_LINES or self._waiting_bytes + len(line.content) > _MOST_BYTES):
             self._flush()
-        else:
-            self._timer = asyncio.get_running_loop().call_later(self._poll_s, self._flush)
+        self._waiting.append(line)
+        self._waiting_bytes += len(line.content)
+        self._timer = asyncio.get_running_loop().call_later(self._poll_s, self._flush)
 
     def _flush(self) -> None:
-        lines, self._waiting = self._waiting, []
+        lines, self._waiting, self._waiting_bytes = self._waiting, [], 0
         name = secrets.token_hex(8)
         self._start(name, self._submit(name, lines), [line.key for line in lines])
 
@@ -132,6 +132,8 @@ class Batches:
 
         def fail(task: asyncio.Task[None]) -> None:
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if isinstance(error, EndpointFault):  # of the whole batch, which is no line's outcome
+                error = RunStopped(f"the endpoint {error.text}; a batch can't be sent or read, and the same command goes on")
             waiting = {*keys, *(key for key, batch in self._of_key.items() if batch.name == name)}
             for key in waiting if error is not None else ():
                 if (future := self._outcomes.get(key)) is not None and not future.done():
@@ -195,6 +197,8 @@ class Batches:
         if batch.id is not None:
             ended = await self._wait_for_end(batch.id)
             if ended.status == "failed":
+                # It wasn't begun: the next session sends its lines in another.
+                await self._settle(batch, dict.fromkeys(batch.lines, _LOST))
                 causes = "; ".join(error.message or "" for error in (ended.errors and ended.errors.data) or ())
                 raise EndpointError(
                     f"the endpoint can't do the batch {batch.id}: {in_a_line(causes) or 'it says no reason'}"

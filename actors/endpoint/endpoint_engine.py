@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from actors.endpoint.account import BYTES_PER_TOKEN, Account, Notes, Pace
+from actors.endpoint.account import BYTES_PER_TOKEN, Account, Notes, Pace, usage_of
 from actors.endpoint.batches import Batches
 from actors.endpoint.client import CircuitBreaker, EndpointClient
 from actors.endpoint.completion import read_completion
@@ -55,7 +55,9 @@ class EndpointEngine(Engine):
         self._opens_reasoning = opens_reasoning
         self._warn = warn
         self._takes_schema = True
-        self._longest = "max_tokens"
+        # No short request tells what a batch takes: this name is OpenAI's of today, which newer models need.
+        self._longest = "max_completion_tokens" if settings.batch else "max_tokens"
+        self._has_learned = False
         self._load = [0, 0]
         self._http = http_client(settings.endpoint, request_timeout_s or _TIMEOUT_S)
         self._requests, self._tokens = Pace(settings.requests_per_minute), Pace(settings.tokens_per_minute)
@@ -101,8 +103,13 @@ class EndpointEngine(Engine):
         self._load[0] += 1
         return answer
 
-    async def _send(self, route: Route, body: Mapping[str, Any], max_tokens: int, read: Callable[[Any], T]) -> T:
-        """Send a request, once, at its turn and within the bound of the price. Raises `EndpointFault` and `CostReached`."""
+    async def _send(
+        self, route: Route, body: Mapping[str, Any], max_tokens: int, read: Callable[[Any], T], *, is_probe: bool = False
+    ) -> T:
+        """Send a request, once, at its turn and within the bound of the price. A probe goes before all that wait for theirs.
+
+        Raises `EndpointFault` and `CostReached`.
+        """
         size = len(json.dumps(body, ensure_ascii=False).encode())
         most, tokens, answers, is_free = self._account.most(size, max_tokens), size / BYTES_PER_TOKEN, [], True
 
@@ -112,16 +119,20 @@ class EndpointEngine(Engine):
 
         await self._account.reserve(most)
         try:
-            await self._requests.wait(1)
-            await self._tokens.wait(tokens)
+            if is_probe:  # it counts, but it has a time-out, and nothing is sent until it is answered
+                self._requests.correct(1)
+                self._tokens.correct(tokens)
+            else:
+                await self._requests.wait(1)
+                await self._tokens.wait(tokens)
             is_free = False
             return await send(self._http, route, body, note)
         except EndpointFault as fault:
             is_free = fault.is_free
             raise
         finally:
-            answer = answers[0] if answers and isinstance(answers[0], dict) else None
-            total = ((answer or {}).get("usage") or {}).get("total_tokens")
+            answer = answers[0] if answers else None
+            total = usage_of(answer).get("total_tokens")
             if isinstance(total, int):
                 self._tokens.correct(total - tokens)
             await self._account.settle(most, answer, is_free=is_free)
@@ -156,14 +167,18 @@ class EndpointEngine(Engine):
             await self._batches.probe()
             return
         if isinstance(probe := self._probe_with, str):
-            await self._send(REWARDS, {"model": self._model.name, **json.loads(probe)}, 0, lambda answer: answer["data"])
+            body = {"model": self._model.name, **json.loads(probe)}
+            await self._send(REWARDS, body, 0, lambda answer: answer["data"], is_probe=True)
             return
         while True:
             try:
-                await self._send(JUDGING, self._completion(_HELLO, probe), 1, lambda answer: self._read(answer, 1))
+                body = self._completion(_HELLO, probe)
+                await self._send(JUDGING, body, 1, lambda answer: self._read(answer, 1), is_probe=True)
+                self._has_learned = True
                 return
             except EndpointFault as fault:
-                if fault.kind is not FaultKind.REFUSED:
+                # Once: what a run's first requests were asked with, all are, whatever a gateway refuses for a moment.
+                if fault.kind is not FaultKind.REFUSED or self._has_learned:
                     raise
                 if "max_completion_tokens" in fault.text and self._longest == "max_tokens":
                     self._longest = "max_completion_tokens"

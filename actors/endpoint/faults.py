@@ -15,10 +15,14 @@ from urllib.parse import urlsplit
 from actors.records import Reason
 
 _BUSY = (408, 409, 425, 429)
+_GIVEN_UP = (408, 504, 524)
+"""By these a gateway says that it waits no longer, while the server behind it may go on writing."""
 _UNUSABLE = (401, 402, 404, 405)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500  # the first status of the 4xx and of the 5xx
 _MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
+_LEAST_KEY = 8
+"""Characters of a key that is a secret; a shorter one, such as "EMPTY", may be a word of any text."""
 
 
 class FaultKind(Enum):
@@ -51,7 +55,8 @@ class EndpointFault(Exception):
     text: str
     retry_after_s: float = 0.0
     is_free: bool = False
-    """Whether nobody pays for it: it was answered by a status, or never got there. Else a text may have been written."""
+    """Whether nobody pays for it: it was answered by a status, but for a gateway's that gave up waiting, or never got there.
+    Else a text may have been written."""
 
     @property
     def reason(self) -> Reason:
@@ -113,7 +118,7 @@ def fault_of_status(status: int, message: str, headers: Mapping[str, str], route
     else:
         # A 5xx with Retry-After is BUSY as well: by that a server says that it is overloaded.
         kind = FaultKind.FAILED if status >= _SERVER_ERROR and not wait else FaultKind.BUSY
-    return EndpointFault(kind, text, wait, is_free=True)
+    return EndpointFault(kind, text, wait, is_free=status not in _GIVEN_UP)
 
 
 def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
@@ -146,5 +151,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def in_a_line(text: str) -> str:
-    """The text in one line, cut to 500 characters: error bodies may be whole HTML pages."""
-    return " ".join(text.split())[:_MOST_TEXT]
+    """The text in one line, cut to 500 characters, without the key: errors may be whole HTML pages, and quote headers."""
+    key = os.environ.get(KEY, "").strip()
+    shown = text.replace(key, "[the key]") if len(key) >= _LEAST_KEY else text
+    return " ".join(shown.split())[:_MOST_TEXT]

@@ -123,7 +123,7 @@ class JudgeScorer(Scorer):
         # Of a single response, or lists, there are no pairs to knock out.
         knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
         if not knocks_out:
-            of_questions = await gather(answer(prompts, request.prompt_hash, begun) for prompts in by_pair.values())
+            of_questions = await gather(answer(prompts, begun) for prompts in by_pair.values())
             in_order = {id(prompt): place for place, prompt in enumerate(request.prompts)}
             return sorted(itertools.chain.from_iterable(of_questions), key=lambda answers: in_order[id(answers.prompt)])
         answers: list[_PromptAnswers] = []
@@ -132,7 +132,7 @@ class JudgeScorer(Scorer):
         shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
         while pairs := next_pairs(players, shares):
             # One round at a time: its results decide who meets in the next, and no pair is generated for twice.
-            of_pairs = await gather(answer(by_pair[pair], request.prompt_hash, begun) for pair in pairs)
+            of_pairs = await gather(answer(by_pair[pair], begun) for pair in pairs)
             round_answers = list(itertools.chain.from_iterable(of_pairs))
             answers += round_answers
             shares |= {pair: self._pair_share(pair, round_answers) for pair in pairs}
@@ -143,20 +143,20 @@ class JudgeScorer(Scorer):
         judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.response_positions)) == pair]
         return self._judge.share(judgements, *pair)
 
-    async def _answer_all(self, prompts: Sequence[Prompt], prompt_hash: str, begun: _Votes) -> list[_PromptAnswers]:
+    async def _answer_all(self, prompts: Sequence[Prompt], begun: _Votes) -> list[_PromptAnswers]:
         """All votes of a question, at the same time."""
         return await gather(self._answer_prompt(prompt, range(prompt.times), begun) for prompt in prompts)
 
-    async def _answer_until_settled(
-        self, prompts: Sequence[Prompt], prompt_hash: str, begun: _Votes
-    ) -> list[_PromptAnswers]:
+    async def _answer_until_settled(self, prompts: Sequence[Prompt], begun: _Votes) -> list[_PromptAnswers]:
         """The votes of a question in waves, until those that are left can't change its verdict, or not likely enough.
 
         A quarter of them is asked first and an eighth in each further wave: of 32 that agree, 8 settle it. They are drawn in
-        an order that the prompt's hash decides, so that it is the same in every run; the bound is on that draw.
+        an order that the prompts' texts decide, so that it is the same in every run, and for equal responses; the bound is
+        on that draw.
         """
-        draws = [(prompt, vote) for prompt in prompts for vote in range(prompt.times)]
-        Random(f"{prompt_hash} {prompts[0].response_positions} {prompts[0].redraw}").shuffle(draws)
+        by_text = sorted((tuple(map(int, prompt.ids)), place) for place, prompt in enumerate(prompts))
+        draws = [(prompts[place], vote) for _, place in by_text for vote in range(prompts[place].times)]
+        Random(f"{[ids for ids, _ in by_text]} {prompts[0].redraw}").shuffle(draws)
         count = 0
         while True:
             count = min(len(draws), count + (-(-len(draws) // (8 if count else 4))))

@@ -151,7 +151,7 @@ class BatchApi(Judge):
         return batch
 
     def _end(self, batch: dict[str, Any], status: str) -> None:
-        outputs, errors = list[dict[str, Any]](), list[dict[str, Any]]()
+        outputs, errors = list[Any](), list[Any]()
         for line in map(json.loads, self.files[batch["input_file_id"]].splitlines()):
             fault = self._line_fault(_text_of(line), self.sent[_text_of(line)] - 1)
             if status == "expired":

@@ -35,12 +35,13 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
         "written_out": rows.written_out,
         "turns": rows.turns,
         "render": settings.render.recorded(),
-        "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,
         "limit": settings.corpus.limit,
         "max_record_bytes": settings.corpus.max_record_bytes,
         "prefix": settings.prefix,
         # What an endpoint says of its own prompts and revision holds, and not what would be done here.
         **({} if model.remote is None else model.remote.identity),
+        # But for this, which each request says.
+        "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,
         **more,
     }
     return Manifest(identity, plan.files, plan.preparation.columns, provenance(settings))

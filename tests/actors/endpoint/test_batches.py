@@ -1,11 +1,15 @@
 """OpenAI's Batch API: nothing is sent twice, whatever is killed, and what fails for the moment is sent again."""
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import Request
+from fastapi.responses import JSONResponse
 
+from actors.endpoint import batches
 from actors.endpoint.account import read_spent
 from actors.errors import CostReached, EndpointError, RunStopped
 from actors.records import Reason, Score
@@ -30,6 +34,8 @@ def test_all_prompts_go_out_as_one_file() -> None:
         scores = ask(address, *TEXTS, *TEXTS)
     assert [score.reward for score in scores] == [grade(text) for text in TEXTS] * 2
     assert (len(api.batches), set(api.sent.values())) == (1, {1})
+    bodies = [json.loads(line)["body"] for line in api.files["file-0"].splitlines()]
+    assert all("max_completion_tokens" in body and "max_tokens" not in body for body in bodies), "newer models take no other"
     assert not api.asked, "nothing by the dearer way, not even the preflight"
 
 
@@ -57,11 +63,33 @@ def test_an_expired_batch_is_sent_again_and_two_in_a_row_stop_the_run() -> None:
             ask(address, "new")
 
 
-def test_a_batch_that_cant_be_done_is_a_mistake_of_the_users() -> None:
-    api = BatchApi()
+def test_a_batch_that_cant_be_done_is_a_mistake_of_the_users_and_isnt_looked_at_again(tmp_path: Path) -> None:
+    api, notes = BatchApi(), storage.folder(str(tmp_path))
     api.ends = ["failed"]
-    with listening(api.app) as address, pytest.raises(EndpointError, match="can't do the batch batch_0"):
-        ask(address, "a")
+    with listening(api.app) as address:
+        with pytest.raises(EndpointError, match="can't do the batch batch_0"):
+            ask(address, "a", notes=notes)
+        assert [score.reward for score in ask(address, "a", notes=notes)] == [grade("a")]
+    assert len(api.batches) == 2
+
+
+def test_a_batch_that_cant_be_sent_stops_the_run_and_fails_no_line() -> None:
+    class Full(BatchApi):
+        async def upload(self, request: Request) -> Any:
+            return JSONResponse({"error": {"message": "no room for files"}}, 400)
+
+    with listening(Full().app) as address, pytest.raises(RunStopped, match="no room for files; a batch can't be sent"):
+        ask(address, *TEXTS)
+
+
+def test_no_file_is_larger_than_the_endpoint_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_MOST_BYTES", 2000)
+    api = BatchApi()
+    with listening(api.app) as address:
+        scores = ask(address, *TEXTS)
+    assert [score.reward for score in scores] == [grade(text) for text in TEXTS]
+    assert max(map(len, (api.files[f"file-{number}"] for number in range(len(api.batches))))) <= 2000
+    assert set(api.sent.values()) == {1}
 
 
 @pytest.mark.parametrize("is_id_known", [True, False])

@@ -77,6 +77,39 @@ def test_settings_that_an_endpoint_calls_otherwise_or_lacks_are_learned_by_the_p
     assert len(warnings) == 2
 
 
+def test_a_gateway_that_refuses_probes_for_a_moment_changes_no_setting() -> None:
+    """It fails on everything after the preflight until the breaker opens, and then refuses two probes."""
+    refused = iter((400, 400))
+
+    def fault(text: str, times: int) -> Any:
+        return (503 if times == 0 else None) if text else (None if not times else next(refused, None))
+
+    judge = Judge(fault)
+    rubric = {**RUBRIC, "json_schema": SCHEMA, "pattern": None}
+    with listening(judge.app) as address:
+        scores = ask(address, *map(str, range(40)), rubric=rubric)
+    assert [score.reward for score in scores] == [grade(str(number)) for number in range(40)]
+    assert next(refused, None) is None, "both were refused"
+    assert all("response_format" in body for body in judge.bodies)
+
+
+def test_a_probe_doesnt_wait_behind_requests_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take a second to come to it, longer than patience lasts."""
+    monkeypatch.setattr("actors.endpoint.client._LEAST_PROBE_S", 0.5)
+    judge = Judge(lambda text, times: 503 if text and times == 0 else None)
+    with listening(judge.app) as address:
+        scores = ask(address, *map(str, range(10)), requests_per_minute=600.0, patience_s=0.5)
+    assert None not in [score.reward for score in scores]
+
+
+@pytest.mark.parametrize("body", ['{"usage": "unknown"}', '{"usage": ["a"], "choices": 1}', "[1]"])
+def test_an_answer_of_any_form_fails_its_row_alone(body: str) -> None:
+    judge = Judge(lambda text, times: body if text == "bad" else None)
+    with listening(judge.app) as address:
+        good, bad = ask(address, "good", "bad", patience_s=0.02)
+    assert (good.reward, bad.reason) == (grade("good"), Reason.ENDPOINT_FAILED)
+
+
 def test_no_session_spends_more_than_all_may(tmp_path: Path) -> None:
     """A request of this judge may cost its bytes, and answers of 5 tokens; it costs 10."""
     judge, notes = Judge(), storage.folder(str(tmp_path))
@@ -113,8 +146,10 @@ def test_a_killed_session_counts_for_what_it_may_have_spent(tmp_path: Path) -> N
     assert read_spent(notes).ahead == 0
 
 
-def test_an_answer_that_never_came_may_have_cost_its_most(tmp_path: Path) -> None:
-    judge, notes = Judge(lambda text, times: "drop" if text and times == 0 else None), storage.folder(str(tmp_path))
+@pytest.mark.parametrize("fault", ["drop", 504, 524, 408])
+def test_an_answer_that_never_came_may_have_cost_its_most(tmp_path: Path, fault: Any) -> None:
+    """Nor by a gateway that gave up waiting for it."""
+    judge, notes = Judge(lambda text, times: fault if text and times == 0 else None), storage.folder(str(tmp_path))
     with listening(judge.app) as address:
         ask(address, "a", **PRICES, max_tokens=1000, notes=notes)
     spent = read_spent(notes)
@@ -156,3 +191,18 @@ def test_nothing_of_the_key_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ask(address, "a", notes=notes)
     assert json.loads(notes.read("spent.json"))["requests"] == 2
     assert not [path for path in tmp_path.iterdir() if "sk-secret" in path.read_text()]
+
+
+def test_no_message_shows_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that can't be sent, as its file ended with a new line, nor one that the endpoint quotes."""
+
+    class Quoting(Judge):
+        async def complete(self, request: Request) -> Any:
+            return JSONResponse({"error": {"message": f"wrong: {request.headers['authorization']}"}}, 401)
+
+    with listening(Quoting().app) as address:
+        for key in ("sk-secret-key\n", "sk-secret-key"):
+            monkeypatch.setenv("OPENAI_API_KEY", key)
+            with pytest.raises(EndpointError, match=r"Bearer \[the key\]") as raised:
+                ask(address, "a")
+            assert "sk-secret" not in str(raised.value)

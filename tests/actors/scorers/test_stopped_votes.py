@@ -29,8 +29,13 @@ def judge(family: str, rating: str = "pairwise", **settings: Any) -> Judge:
     return with_settings
 
 
-def score(judge: Judge, merits: Sequence[float], row: int = 0, unread: float = 0.0) -> tuple[tuple[Score, ...], int]:
-    """The scores of a row, and how many texts they took. The larger the merit, the likelier a response is preferred."""
+def score(
+    judge: Judge, merits: Sequence[float], row: int = 0, unread: float = 0.0, token_of: Sequence[int] = range(9)
+) -> tuple[tuple[Score, ...], int]:
+    """The scores of a row, and how many texts they took. The larger the merit, the likelier a response is preferred.
+
+    Responses whose `token_of` is the same are equal.
+    """
     asked = []
 
     def reply(ids: Sequence[int], sampling: Sampling, _: int) -> str:
@@ -53,7 +58,11 @@ def score(judge: Judge, merits: Sequence[float], row: int = 0, unread: float = 0
 
     request = ScoreRequest((user(f"?{row}"),), tuple(Response(f"r[{at}]", str(at)) for at in range(len(merits))))
     prompts = tuple(
-        Prompt((1000 + row, *question.response_positions), question.response_positions, times=question.times)
+        Prompt(
+            (1000 + row, *map(token_of.__getitem__, question.response_positions)),
+            question.response_positions,
+            times=question.times,
+        )
         for question in judge.questions(request, range(len(merits)))
     )
     rendered = RenderedRequest(
@@ -106,6 +115,15 @@ def test_a_single_response_is_settled_by_its_side_of_the_cut() -> None:
     with pytest.raises(SettingsError, match=r"judge\.stop_at"):
         judge("r3", "pointwise", votes=32, stop=True)
     judge("r3", "pointwise", votes=32, stop=True, stop_at=3.5)
+
+
+@pytest.mark.parametrize(("family", "pairs"), [("r3", {}), ("rm-r1", {"pairs": Pairs.ALL})])
+def test_equal_responses_have_equal_rewards(family: str, pairs: dict[str, Any]) -> None:
+    """Alone, or each beside a third one: 0 and 2 are equal, and the judge is in doubt."""
+    stopping = judge(family, "pairwise" if pairs else "binary", votes=32, stop=True, **pairs)
+    for row in range(20):
+        scores, _ = score(stopping, (0.8, 0.5, 0.8), row, token_of=(0, 1, 0))
+        assert scores[0].reward == scores[2].reward
 
 
 def test_texts_without_a_verdict_settle_nothing() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from actors.engine.engine_arguments import OURS, SAME_NUMBERS
+from actors.errors import SettingsError
 from actors.reward_model import resolve_model
 from actors.settings.base import Settings
 from actors.settings.replica import EngineSettings, ModelSettings
@@ -266,3 +267,23 @@ def test_what_a_file_says_is_in_the_identity(name: str, tmp_path: Path) -> None:
 
 def test_an_argument_of_the_engine_is_ours_or_in_the_identity_or_is_known_to_change_nothing() -> None:
     assert not SAME_NUMBERS & OURS.keys()
+
+
+SERVED = {
+    "id": "served", "root": "served", "kind": "head", "outputs": ["score"], "weights": {"score": 1.0},
+    "takes_principles": False, "needs_principles": False,
+    "identity": {"reasoning": "reject", "render": {}, "steps": False, "within_row": False},
+}  # fmt: skip
+"""What `assay serve` lists of a model."""
+
+
+def test_how_a_run_asks_a_served_model_to_handle_reasoning_is_in_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.endpoint.remote_model.listed_models", lambda url, route: [SERVED])
+    served = {"model": "served", "endpoint": "http://127.0.0.1:9/v1"}
+    ways = (None, "reject", "strip", "keep")
+    handled = [identity(ScoreSettings, {**served, "reasoning": way}, tmp_path)["reasoning"] for way in ways]
+    assert handled == ["reject", "reject", "strip", "keep"]
+    with pytest.raises(SettingsError, match="system: "):  # it would make its prompts without it
+        identity(ScoreSettings, {**served, "system": "Be kind."}, tmp_path)
