@@ -237,7 +237,7 @@ FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout
             "corpus.jsonl",
             FAILING,
             3,
-            "`max_failed_fraction` allows a share of 0.5\nWhat is written stays, and submit the same job again",
+            "work.max_failed_fraction allows a share of 0.5\nWhat is written stays, and submit the same job again",
         ),
     ],
 )
