@@ -131,8 +131,9 @@ class Batches:
                 await self._send(batch[:middle])
                 await self._send(batch[middle:])
                 return
-            # Who was asked to come again hasn't failed: that goes on until the deadline.
-            failures += answer.after_s is None
+            # Who was asked to come again hasn't failed, and goes on until the deadline; but whose replica has ended may be
+            # why it did, and would end one after the other.
+            failures += answer.after_s is None or answer.reason == "replica_gone"
             if not answer.again or failures > self._settings.retries:
                 _settle(batch, answer)
                 return

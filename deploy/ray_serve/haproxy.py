@@ -40,11 +40,18 @@ _LONGEST_FOLDER = 27
 """A Unix socket's path has at most 107 bytes. Ray adds a node's 56 digits, and HAProxy the number of its process: so not
 TMPDIR, which may be long."""
 _PAGES = {
-    "404 Not Found": ApiError(404, "there is no such route. /docs lists all", code="no_route"),
-    "503 Service Unavailable": ApiError(
-        503, "the replica with this request has ended, or none is there: send it again", code="replica_gone", retry_after_s=1
+    "404": ("Not Found", ApiError(404, "there is no such route. /docs lists all", code="no_route")),
+    "ended": (
+        "Service Unavailable",
+        ApiError(503, "the replica with this request has ended: send it again", code="replica_gone", retry_after_s=1),
+    ),
+    "none": (
+        "Service Unavailable",
+        ApiError(503, "no replica is there to answer yet: send it again", code="no_replica", retry_after_s=1),
     ),
 }
+"""By their files: the words of the status, and what stands in the page. A request whose replica has ended may be why it
+did, so a client tells it from one that no replica got."""
 
 
 def environment(folder: str) -> dict[str, str]:
@@ -84,7 +91,7 @@ def install(folder: str, host: str = "") -> None:
         raise SettingsError(f"the folder {folder} has more than {_LONGEST_FOLDER} bytes: its admin socket couldn't be made")
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     Path(folder).chmod(0o700)  # raises for a folder of somebody else's
-    for status, error in _PAGES.items():
+    for name, (words, error) in _PAGES.items():
         content = json.dumps(error.body)
         headers = {
             "Content-Type": "application/json",
@@ -92,8 +99,8 @@ def install(folder: str, host: str = "") -> None:
             "Connection": "close",
             **error.headers,
         }
-        lines = (f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items()), "", content)
-        Path(folder, f"{error.status}.http").write_bytes("\r\n".join(lines).encode())
+        lines = (f"HTTP/1.1 {error.status} {words}", *(f"{key}: {value}" for key, value in headers.items()), "", content)
+        Path(folder, f"{name}.http").write_bytes("\r\n".join(lines).encode())
     command = shlex.join([sys.executable, "-I", "-S", haproxy_launcher.__file__, binary, folder, host])
     launcher = Path(folder, _LAUNCHER)
     launcher.write_text(f'#!/bin/sh\nexec {command} "$@"\n')

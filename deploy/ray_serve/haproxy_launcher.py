@@ -44,7 +44,8 @@ def guarded(configuration: str, folder: str, host: str = "") -> str:
     Only its owner reaches the admin socket, nothing listens but the endpoint itself, and no request is logged.
     """
     # Of a replica that died with a request, or isn't there: Serve's page says 500, and the client is to ask again.
-    pages = "".join(f"    errorfile {status} {folder}/503.http\n" for status in (502, 503, 504))
+    files_of_pages = {502: "ended", 503: "none", 504: "ended"}
+    pages = "".join(f"    errorfile {status} {folder}/{name}.http\n" for status, name in files_of_pages.items())
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = _MOST_CONNECTIONS
     if files != resource.RLIM_INFINITY:

@@ -106,6 +106,7 @@ def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any],
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [((500, {}, b'{"error": {"code": "internal_error", "message": "oops"}}'), "internal_error"),
+     ((503, {"Retry-After": "0"}, b'{"error": {"code": "replica_gone", "message": "it ended"}}'), "replica_gone"),
      ((502, {}, b""), "http_502"), ("cut", "unreachable"), (b"[]", "bad_answer"), (of_answer(reward=None), "bad_answer")],
     ids=str,
 )  # fmt: skip
