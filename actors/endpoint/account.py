@@ -149,6 +149,11 @@ class Account:
         spent.fingerprints = (*spent.fingerprints, str(fingerprint))
         return True
 
+    async def close(self) -> None:
+        """Wait for the file to hold what was spent: writes of requests that were given up may be under way."""
+        if self._spent.requests:
+            await self._write(self._spent.cost + self._held)
+
     async def _write(self, cost: float) -> None:
         if self._notes is not None:
             # To its end, also if the request is given up: else its thread might write over what a later one has written.
