@@ -133,13 +133,6 @@ class Account:
             self._written_at = now()
             await self._write(spent)
 
-    async def finish(self) -> None:
-        """Write what was spent, once requests that were cancelled are booked: else they would count with their most."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_BOOKED_S), self._changed:
-                await self._changed.wait_for(lambda: not self._under_way)
-        await self._write(self._spent.cost + self._held)
-
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
         """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
         spent, usage, fingerprint = self._spent, usage_of(answer), answer.get("system_fingerprint")
@@ -158,6 +151,17 @@ class Account:
             return False
         spent.fingerprints = (*spent.fingerprints, str(fingerprint))
         return True
+
+    async def close(self) -> None:
+        """Wait for the file to hold what was spent.
+
+        Requests that were cancelled are booked first, else they would count with their most; and writes may be under way.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BOOKED_S), self._changed:
+                await self._changed.wait_for(lambda: not self._under_way)
+        if self._spent.requests:
+            await self._write(self._spent.cost + self._held)
 
     async def _write(self, cost: float) -> None:
         if self._notes is not None:

@@ -203,10 +203,15 @@ class EndpointEngine(Engine):
     async def health(self) -> None:
         """See `Engine`. What an endpoint is like shows by its answers."""
 
+    async def _end(self) -> None:
+        try:
+            await self._account.close()
+        finally:
+            await self._http.close()
+
     def close(self) -> None:
         try:
-            self.submit(self._account.finish()).result()
-            self.submit(self._http.close()).result()
+            self.submit(self._end()).result()
         except EngineDead:  # it was closed before
             return
         self._thread.stop()

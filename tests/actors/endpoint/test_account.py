@@ -95,3 +95,21 @@ def test_without_a_bound_the_file_is_seconds_old(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr("actors.endpoint.account._WRITE_S", seconds)
         asyncio.run(overlap())
         assert read_spent(notes).requests == requests
+
+
+def test_the_end_waits_for_what_is_written_of_requests_that_were_given_up(tmp_path: Path) -> None:
+    notes = SlowNotes(tmp_path)
+
+    async def end() -> None:
+        account = Account(BOUND, notes)
+        await account.reserve(50.0)
+        notes.begun.acquire()
+        notes.is_let.clear()
+        settled = asyncio.ensure_future(account.settle(50.0, {"usage": {"prompt_tokens": 7, "completion_tokens": 3}}))
+        await asyncio.to_thread(notes.begun.acquire)
+        settled.cancel()
+        asyncio.get_running_loop().call_later(0.2, notes.is_let.set)
+        await account.close()
+        assert read_spent(notes).cost == 10.0
+
+    asyncio.run(end())
