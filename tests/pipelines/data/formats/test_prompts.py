@@ -153,6 +153,8 @@ def test_a_prompt_is_the_conversation_that_is_scored() -> None:
     for beside in besides:
         for template, (prompt, turns) in TEMPLATES.items():
             for name, (row_of, takes_apart) in ANSWERED.items():
+                if name == "responses" and beside:
+                    continue  # what answers in items has `instructions`; of a row with `input` alone nobody knows that
                 row = {**row_of(prompt), **beside}
                 scored = RowShape(name, written_out=True).requests(row)
                 prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
