@@ -318,7 +318,7 @@ def test_from_python_it_returns_the_results(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "e" / "results.json").read_text())["settings"]["resampling_seed"] == 3
     with pytest.raises(SettingsError, match=r"against is a gate .* `assay evaluate`"):
         assay.evaluate(scored, against="x")
-    with pytest.raises(SettingsError, match=r"`endpoint` needs `model`"):
+    with pytest.raises(SettingsError, match=r"endpoint needs --model"):
         assay.evaluate(f"pairs={scored}", endpoint="http://127.0.0.1:9/v1")
 
 

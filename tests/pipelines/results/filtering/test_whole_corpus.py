@@ -179,9 +179,9 @@ def test_what_is_kept_of_little_comes_in_few_files(
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
-        ({}, "there is nothing to filter by: give --where, --top-fraction, --quantile or --top-k"),
+        ({}, "there is nothing to filter by: give --where, --top-fraction, --quantile, --top-k or --labels"),
         ({"top_fraction": 0.1, "top_k": 1}, "--top-fraction and --top-k don't go together"),
-        ({"where": "true", "by": "reward"}, "--by is what --top-fraction, --quantile and --top-k choose by"),
+        ({"where": "true", "by": "reward"}, "--by is what --top-fraction, --quantile, --top-k and --labels choose by"),
         ({"top_fraction": 0.1, "per": "row"}, "--per goes with --top-k"),
         ({"where": "true", "min_gap": 1.0}, "--min-gap goes with --top-k"),
     ],

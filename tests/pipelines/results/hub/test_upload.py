@@ -87,7 +87,7 @@ def test_a_second_result_replaces_the_first_and_nothing_beside_it(hub: LocalHub,
 
 
 def test_the_visibility_of_a_dataset_is_what_is_said(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    for private, says in ((False, "is public: anybody could read the rows"), (True, "is private, and `public` is given")):
+    for private, says in ((False, "is public: anybody could read the rows"), (True, "is private, and --public is given")):
         hub.datasets[REPOSITORY] = HubDataset(private=private)
         with pytest.raises(SettingsError, match=says):
             filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=private)
