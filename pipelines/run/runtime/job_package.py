@@ -27,7 +27,7 @@ FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill", "ag
 """Settings that name files and folders."""
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
 """Settings that name a model: a local folder, a built-in model, or a hub id."""
-TEXTS = frozenset({"feedback_prompt", "edit_prompt"})
+TEXTS = frozenset({"feedback_prompt", "edit_prompt", "labels"})
 """Settings that name a small file that the job reads once, at its start."""
 
 _PACKAGES = {name: Path(actors.__file__).parents[1] / name for name in ("actors", "assay", "pipelines")}

@@ -256,7 +256,7 @@ def test_the_list_of_models_is_read_alike(endpoint: Endpoint, address: str) -> N
     with pytest.raises(RunStopped, match=r"answers 503: loading \(an error in a 200\); run the same command again"):
         served_by(settings)
     endpoint.listed = [{"id": "parrot"}, {"id": "lory"}]
-    with pytest.raises(EndpointError, match="serves parrot, lory; give --policy-name"):
+    with pytest.raises(EndpointError, match="serves parrot, lory; give --set policy_name"):
         served_by(settings)
     bodies: list[Any] = [{"models": []}, "<html>", {"data": ["parrot"]}]
     for body in bodies:

@@ -191,7 +191,7 @@ def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpo
     assert served_by(PolicySettings(policy=address, policy_name="another")) == {}
     elsewhere = address.removesuffix("/v1")
     assert served_by(PolicySettings(policy=elsewhere, policy_name="parrot")) == {}
-    with pytest.raises(EndpointError, match="serves nothing; give --policy-name"):
+    with pytest.raises(EndpointError, match="serves nothing; give --set policy_name"):
         served_by(PolicySettings(policy=elsewhere))
     with pytest.raises(RunStopped, match=r"didn't say which model it serves.*connection refused"):
         served_by(PolicySettings(policy=f"http://127.0.0.1:{free_port()}/v1"))
