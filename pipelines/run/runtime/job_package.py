@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
@@ -108,6 +109,8 @@ def _map_texts(settings: S, change: Callable[[str, str], str]) -> S:
 
 def _change_value(name: str, value: object, change: Callable[[str, str], str]) -> object:
     match value:
+        case Enum():  # one of a few words, which isn't the text that another step has under this name
+            return value
         case Settings():
             return _map_texts(value, change)
         case tuple():

@@ -162,7 +162,7 @@ BARE = [(name, {key: item for key, item in row.items() if key not in ("system", 
 def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged() -> None:
     for turns in ("final", "all"):
         for name, row in BARE:
-            if turns == "all" and SHAPES[name].read_turns is None or name in TRAJECTORIES:
+            if (turns == "all" and SHAPES[name].read_turns is None) or name in TRAJECTORIES:
                 continue
             first, names = ("system", "Be brief."), requests(SHAPES[name], row, turns).names
             for more in (

@@ -155,7 +155,9 @@ def test_a_broken_conversation_is_one_outcome() -> None:
             assert (row_requests.names, refused(row_requests)) == (("final",), {"final": reason})
 
 
-@pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f(1)"}])
+@pytest.mark.parametrize(
+    "key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f(1)"}]
+)
 def test_a_tool_call_is_refused_even_without_content(key: dict[str, object]) -> None:
     assert refused(requests(MESSAGES, chat(user("q"), {"role": "assistant", **key}))) == {"final": Reason.TOOL_CALL}
 
