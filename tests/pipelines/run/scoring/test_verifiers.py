@@ -82,8 +82,9 @@ def test_a_benchmark_is_evaluated_by_a_verifier(tmp_path: Path) -> None:
     (evaluation,) = score_and_evaluate(build(EvaluateSettings, {**flat, **options}), NoProgress())
     assert [row["reward"] for row in scored(tmp_path / "out" / "scored" / "pairs" / "exact-match")] == [1.0, 0.0] * 3
     assert evaluation.figures[0].value == 1.0
-    elsewhere = build(EvaluateSettings, {**flat, **options, "endpoint": "http://localhost:1/v1"})
-    with pytest.raises(SettingsError, match="leave out settings of engine, prompts, verifiers and store"):
+    asked_there = {"endpoint": "http://localhost:1/v1", "output": str(tmp_path / "there")}
+    elsewhere = build(EvaluateSettings, {**flat, **options, **asked_there})
+    with pytest.raises(SettingsError, match="verifier: of a model that runs here"):
         score_and_evaluate(elsewhere, NoProgress())
 
 

@@ -134,7 +134,7 @@ def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) ->
 def test_a_scored_dataset_too() -> None:
     rows = [{"prompt": f"What is {index}?", "chosen": f"{index}", "rejected": f"{index + 1}"} for index in range(30)]
     made_up = score(ray.data.from_items(rows), model="tiny-attributes", engine="fake")
-    with pytest.raises(SettingsError, match="this dataset are made up, by `engine` fake"):
+    with pytest.raises(SettingsError, match="this dataset are made up, by --engine fake"):
         pairs(made_up, "openrlhf")
     result = pairs(made_up, "openrlhf", fake_ok=True, **FEW).take_all()
     assert 0 < len(result) <= 30
@@ -195,9 +195,9 @@ def test_among_equals_the_first_counts_whatever_comes_first() -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda data: pairs(data, "nobody"), "`trainer` nobody is no format"),
+        (lambda data: pairs(data, "nobody"), "--for nobody is no format"),
         (lambda data: pairs(data, "trl", overwrite=True), "overwrite: a dataset is no folder"),
-        (lambda data: export(data, "kto"), "give `threshold`"),
+        (lambda data: export(data, "kto"), "give --threshold"),
         (lambda data: choose(data, "majority", voters=("nobody",)), "needs the scores nobody"),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_cant_be_made_is_told_at_once(drawn: Dataset, made: Any, message: s
     [
         ({"policy_temperature": 0}, "draws the same text each time"),
         ({"judge": "tiny-reward-anything", "n": 1}, "compares candidates with each other"),
-        ({"response_column": "x", "prompt_column": "messages"}, "`response_column` names candidates that are there"),
+        ({"response_column": "x", "prompt_column": "messages"}, "--response-column names candidates that are there"),
     ],
 )
 def test_what_cant_be_sampled_is_told_at_once(options: dict[str, Any], message: str) -> None:

@@ -253,7 +253,7 @@ def test_what_is_wrong_is_told_at_once(table: pa.Table, graded: Dataset) -> None
         score(dataset, output="scored/")
     with pytest.raises(SettingsError, match="top_fraction = 2"):
         assay.filter(graded, top_fraction=2)
-    with pytest.raises(SourceError, match="rename ours with `prefix`"):
+    with pytest.raises(SourceError, match="rename ours with a prefix"):
         score(graded)
     with pytest.raises(SourceError, match="no known shape fits"):
         score(ray.data.from_items([{"x": 1}]))
