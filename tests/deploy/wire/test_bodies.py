@@ -16,10 +16,19 @@ from tests.support.endpoints import ANSWERED, QUESTION, application, post, score
 
 HEAD, JUDGE = "tiny-attributes", "tiny-genrm-json"
 MOST = 20_000
-PATHS = sorted({route.path for router in api.ROUTERS for route in router.routes if isinstance(route, JsonRoute)})
+PATHS = sorted(
+    {
+        route.path
+        for router in api.ROUTERS
+        for route in router.routes
+        if isinstance(route, JsonRoute) and route.body_field is not None
+    }
+)
+OPEN = {"/verify", "/seed_session"}
+"""Routes that take fields of any name: a row's, which come back."""
 every_route = pytest.mark.parametrize("path", PATHS)
 
-_RESPONSE = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
+_RESPONSE = {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "7"}]}]}
 _PAIR = {"model": HEAD, "query": "?", "documents": ["7"]}
 _SCORED = {"model": HEAD, "queries": "?", "documents": ["7"]}
 _COMPARED = [*QUESTION, {"role": "response_1", "content": "7"}, {"role": "response_2", "content": "8"}]
@@ -37,6 +46,9 @@ ASKED: dict[str, dict[str, Any]] = {
     "/v2/rerank": _PAIR,
     "/get_reward": {"query": ["<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes"]},
     "/compare": {"model": HEAD, "conversation_history": QUESTION, "response_objs": [_RESPONSE]},
+    "/verify": {"model": HEAD, "responses_create_params": {"input": QUESTION}, "response": _RESPONSE},
+    "/seed_session": {"question": "What?"},
+    "/rm": {"prompt": QUESTION, "response": "7"},
 }
 """Of each route, what it answers."""
 
@@ -50,7 +62,7 @@ def app() -> Iterator[Any]:
 
 
 def ask(app: Any, path: str, body: Any) -> tuple[int, str]:
-    query = f"?model={HEAD}" if path == "/get_reward" else ""
+    query = f"?model={HEAD}" if path in {"/get_reward", "/rm"} else ""
     answer = post(app, path + query, body)
     return answer.status_code, answer.text
 
@@ -134,7 +146,7 @@ def test_half_a_character_is_the_clients_mistake_wherever_it_stands(app: Any) ->
         statuses = [ask(app, path, body.encode())[0] for body in half]
         assert half
         assert all(status in {200, 400, 404, 422} for status in statuses), statuses
-        assert any(status >= 400 for status in statuses) or path in {"/v1/rewards", "/compare"}
+        assert any(status >= 400 for status in statuses) or path in {"/v1/rewards", "/compare", *OPEN}
 
 
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens", "n", "seed", "top_logprobs", "priority")
@@ -173,7 +185,9 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body"), [*WRONG, *((path, {**ASKED[path], **_MANY}) for path in PATHS)])
+@pytest.mark.parametrize(
+    ("path", "body"), [*WRONG, *((path, {**ASKED[path], **_MANY}) for path in PATHS if path not in OPEN)]
+)
 def test_not_every_mistake_of_a_body_is_held(monkeypatch: pytest.MonkeyPatch, app: Any, path: str, body: Any) -> None:
     """Each would take more than what it is about."""
     held: list[int] = []
@@ -201,7 +215,7 @@ def test_as_many_ends_as_there_may_be_are_taken(app: Any) -> None:
 
 def test_a_name_that_isnt_known_is_told_in_short(app: Any) -> None:
     names: list[str] = ["\\ud800x", "k" * 100_000]
-    for path in PATHS:
+    for path in {*PATHS} - OPEN:
         for name in names:
             status, text = ask(app, path, _with(path, name, "1"))
             assert status == 400
