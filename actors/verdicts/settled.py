@@ -32,13 +32,13 @@ def settled_side(values: Sequence[float], total: int, error: float) -> int:
 def _wealth(values: Iterable[float], total: int) -> float:
     """What a stake of 1 against "the mean of all values is 0 or less" has become."""
     wealths = [1.0] * len(_STAKES)
-    seen = 0.0
+    total_seen = 0.0
     for count, value in enumerate(values):
         # With the scale of 0 to 1, the mean of what is left if the mean of all were exactly at the middle.
-        expected = (total / 2 - seen) / (total - count)
+        expected = (total / 2 - total_seen) / (total - count)
         outcome = (value + 1) / 2
-        seen += outcome
-        if seen > total / 2:
+        total_seen += outcome
+        if total_seen > total / 2:
             return math.inf  # even if all others are on the other end
         if expected > 0:
             wealths = [

@@ -56,14 +56,14 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
             f"equal prompt, and each counts here. `{choose}` leaves them out"
         )
     if summary.endpoint:
-        asked = summary.endpoint
+        spent = summary.endpoint
         prices = settings.model.endpoint.input_price is not None
         yield (
-            f"Endpoint: {asked['requests']:,} requests, {asked['prompt_tokens']:,} prompt tokens and "
-            f"{asked['written_tokens']:,} written" + (f", for at most {asked['cost']:,.4g}" if prices else "")
+            f"Endpoint: {spent['requests']:,} requests, {spent['prompt_tokens']:,} prompt tokens and "
+            f"{spent['written_tokens']:,} written" + (f", for at most {spent['cost']:,.4g}" if prices else "")
         )
-        if len(asked["fingerprints"]) > 1:
-            yield f"Its engine has changed meanwhile: it named {len(asked['fingerprints'])} system_fingerprints"
+        if len(spent["fingerprints"]) > 1:
+            yield f"Its engine has changed meanwhile: it named {len(spent['fingerprints'])} system_fingerprints"
     yield from _place_report(settings.engine.engine == "fake", settings.output)
 
 

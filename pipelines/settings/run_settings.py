@@ -25,7 +25,7 @@ class Turns(StrEnum):
     FINAL_ANSWER = "final-answer"
 
 
-class LayoutSettings(Settings):
+class ColumnSettings(Settings):
     """Where a row holds its prompt and its responses. A separate base class, so that they come first in a recipe."""
 
     format: str | None = Field(default=None, json_schema_extra=OPTION)
@@ -80,7 +80,7 @@ class FieldSettings(Settings):
         return {name: column for name, column in named.items() if column is not None}
 
 
-class RowSettings(FieldSettings, LayoutSettings):
+class RowSettings(FieldSettings, ColumnSettings):
     """How rows are read."""
 
     turns: Turns = Turns.FINAL
