@@ -38,6 +38,16 @@ class ApiError(AssayError):
         return {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
 
 
+def replica_gone() -> ApiError:
+    """The error for a request that a replica had when it ended: it may be the cause."""
+    return ApiError(503, "the replica with this request has ended: send it again", code="replica_gone", retry_after_s=1)
+
+
+def no_replica() -> ApiError:
+    """The error for a request that no replica got."""
+    return ApiError(503, "no replica is there to answer yet: send it again", code="no_replica", retry_after_s=1)
+
+
 class BadRequest(ApiError):
     """400: the request can't be answered as it is; sending it again changes nothing."""
 

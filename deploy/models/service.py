@@ -18,7 +18,7 @@ from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import HeadOutputs
 from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScores
 from actors.settings.replica import EngineSettings, RenderSettings
-from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
+from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest, replica_gone
 from deploy.metrics.counters import Meters
 from deploy.models.cohorts import Cohorts
 from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
@@ -209,9 +209,7 @@ def _errors_for_clients(timeout_s: float) -> Iterator[None]:
     except BackPressureError:
         raise ApiError(429, "too many requests wait for this model", code="overloaded", retry_after_s=1) from None
     except (EngineDead, RayActorError, DeploymentUnavailableError):
-        raise ApiError(
-            503, "the replica that had this request has ended; send it again", code="replica_gone", retry_after_s=1
-        ) from None
+        raise replica_gone() from None
     except TaskCancelledError:
         raise ApiError(503, "the request was cancelled; send it again", code="cancelled", retry_after_s=1) from None
     except RayTaskError as error:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from actors.errors import SettingsError
-from deploy.errors import ApiError
+from deploy.errors import ApiError, no_replica, replica_gone
 from deploy.ray_serve import haproxy_launcher
 from deploy.ray_serve.port import reserved
 
@@ -41,14 +41,8 @@ _LONGEST_FOLDER = 27
 TMPDIR, which may be long."""
 _PAGES = {
     "404": ("Not Found", ApiError(404, "there is no such route. /docs lists all", code="no_route")),
-    "ended": (
-        "Service Unavailable",
-        ApiError(503, "the replica with this request has ended: send it again", code="replica_gone", retry_after_s=1),
-    ),
-    "none": (
-        "Service Unavailable",
-        ApiError(503, "no replica is there to answer yet: send it again", code="no_replica", retry_after_s=1),
-    ),
+    "ended": ("Service Unavailable", replica_gone()),
+    "none": ("Service Unavailable", no_replica()),
 }
 """By their files: the words of the status, and what stands in the page. A request whose replica has ended may be why it
 did, so a client tells it from one that no replica got."""

@@ -317,7 +317,11 @@ def test_an_engine_that_is_killed_comes_back_by_itself(endpoint: str, process: p
         async with httpx.AsyncClient(base_url=endpoint, timeout=240) as client:
 
             async def ask(count: int) -> list[httpx.Response]:
-                return [await client.post("/v1/rewards", json=body) for _ in range(count)]
+                answers = []
+                for _ in range(count):
+                    answers.append(await client.post("/v1/rewards", json=body))
+                    await asyncio.sleep(float(answers[-1].headers.get("Retry-After", 0)))
+                return answers
 
             asking = [asyncio.create_task(ask(20)) for _ in range(16)]
             await ask(2)

@@ -72,7 +72,7 @@ class TerseStore(ThreadingHTTPServer):
 
     It loses the answers of the next `lost` conditional puts, which are done, and answers the next `conflicts` with AWS' 409.
     Reads of objects whose keys end with `refused` it answers with `refusal`.
-    While it `is_out`, it closes every connection without an answer.
+    While it `is_out`, it closes every connection without an answer, and sets `missed`.
     """
 
     daemon_threads = True
@@ -84,6 +84,7 @@ class TerseStore(ThreadingHTTPServer):
 
     def __init__(self, behind: str) -> None:
         super().__init__(("127.0.0.1", 0), _TerseHandler)
+        self.missed = threading.Event()
         self.behind = urlsplit(behind).netloc
 
 
@@ -93,6 +94,7 @@ class _TerseHandler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         if self.server.is_out:
+            self.server.missed.set()
             self.close_connection = True
             return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

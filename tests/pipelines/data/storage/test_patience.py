@@ -21,13 +21,16 @@ OUTAGE_S = 0.3
 
 @contextmanager
 def outage(server: TerseStore, seconds: float = OUTAGE_S) -> Iterator[None]:
-    """From the beginning of the block, and for some seconds, the store answers nothing."""
+    """From the beginning of the block, and for some seconds after the first request, the store answers nothing."""
+    server.missed.clear()
     server.is_out = True
     end = threading.Timer(seconds, setattr, (server, "is_out", False))
-    end.start()
+    starter = threading.Thread(target=lambda: (server.missed.wait(30), end.start()))
+    starter.start()
     try:
         yield
     finally:
+        starter.join()
         end.join()
 
 
