@@ -25,7 +25,12 @@ def outage(server: TerseStore, seconds: float = OUTAGE_S) -> Iterator[None]:
     server.missed.clear()
     server.is_out = True
     end = threading.Timer(seconds, setattr, (server, "is_out", False))
-    starter = threading.Thread(target=lambda: (server.missed.wait(30), end.start()))
+
+    def start_timer() -> None:
+        server.missed.wait(30)
+        end.start()
+
+    starter = threading.Thread(target=start_timer)
     starter.start()
     try:
         yield
