@@ -282,8 +282,8 @@ class Score:
     completion_tokens: int | None = None
     trace: tuple[JudgeAnswer, ...] = ()
     cached_tokens: int | None = field(default=None, compare=False)
-    """Prompt tokens that came from the engine's prefix cache, or had gone through it for an equal prompt. Not compared: it
-    depends on the other requests of the time."""
+    """Prompt tokens that came from the engine's prefix cache, or went through the model with an equal prompt or in a longer
+    one. Not compared: it depends on the other requests of the time."""
     from_store: bool = field(default=False, compare=False)
     """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
     detail: str = field(default="", compare=False)

@@ -80,7 +80,7 @@ class EndpointEngine(Engine):
         """Ask for something short. Raises `EndpointError` if address, key, name or settings are wrong; `RunStopped`."""
         self.submit(self._preflight()).result()
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         """See `Engine.generate`; the ids are the bytes of messages as JSON. Raises `PromptRefused`."""
         body = self._completion(json.loads(bytes(ids)), sampling)
         return (await self._ask(JUDGING, body, sampling.max_tokens, lambda answer: self._read(answer, sampling.max_tokens)),)
@@ -192,7 +192,7 @@ class EndpointEngine(Engine):
                     raise
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         raise EngineError("an endpoint gives no outputs of a head")
 

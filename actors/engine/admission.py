@@ -2,9 +2,11 @@
 
 import asyncio
 import itertools
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 
 from actors.errors import EngineDead, EngineTimeout
 
@@ -23,16 +25,26 @@ class _Ticket:
             self.scope.reschedule(asyncio.get_running_loop().time())
 
 
+_Turn = tuple[int, asyncio.Future[None]]
+"""The length of a prompt, and what is done when it is admitted."""
+
+
 class Admission:
     """At most `places` requests at a time, each with a deadline. Lives on one event loop.
 
     An engine works on requests in the order of their admission, and some wait inside it for room in its cache. So a request
     times out when for `deadline_s` neither it nor any admitted before it was answered: waiting behind others that make
     progress doesn't count, and a request that hangs while later ones are answered still has its limit.
+
+    The next to be admitted is the one that waits longest, and behind it, the shortest first, those that wait with the same
+    context: the engine's prefix cache still has it then. None is passed by others without end, since those of a context
+    that come later stand in line for it again.
     """
 
     def __init__(self, places: int, deadline_s: float) -> None:
-        self._free = asyncio.Semaphore(places)
+        self._free = places
+        self._waiting: OrderedDict[object, list[_Turn]] = OrderedDict()  # by context, in the order of the first of each
+        self._next: deque[_Turn] = deque()  # those of the context that is being admitted
         self._deadline_s = deadline_s
         self._tickets: set[_Ticket] = set()
         self._inside: dict[_Ticket, None] = {}  # an ordered set, in the order of admission
@@ -45,9 +57,10 @@ class Admission:
         return len(self._tickets)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[None]:
+    async def place(self, context: str = "", length: int = 0) -> AsyncIterator[None]:
         """A place for the duration of the block, which is cancelled when the request times out.
 
+        `context` is that of the request, whose prompt has `length` tokens; a request without one meets no others.
         Raises `EngineTimeout` past the deadline, `EngineDead` once the engine is dead.
         """
         self.check()
@@ -56,7 +69,7 @@ class Admission:
                 ticket = _Ticket(scope)
                 self._tickets.add(ticket)
                 try:
-                    async with self._free:
+                    async with self._turn(context, length):
                         self.check()
                         with self._with_deadline(ticket):
                             yield
@@ -68,6 +81,30 @@ class Admission:
                 raise
             self.check()
             raise EngineTimeout(f"a request took longer than {self._deadline_s:g} s") from None
+
+    @asynccontextmanager
+    async def _turn(self, context: str, length: int) -> AsyncIterator[None]:
+        """Wait for a place, and have it for the block."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(context or turn, []).append((length, turn))
+        self._admit()
+        try:
+            await turn
+            yield
+        finally:
+            if not turn.cancelled():  # as it is when the request ends before its turn comes
+                self._free += 1
+                self._admit()
+
+    def _admit(self) -> None:
+        while self._free and (self._next or self._waiting):
+            if not self._next:
+                _, turns = self._waiting.popitem(last=False)
+                self._next.extend(sorted(turns, key=itemgetter(0)))
+            _, turn = self._next.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._free -= 1
 
     @contextmanager
     def _with_deadline(self, ticket: _Ticket) -> Iterator[None]:

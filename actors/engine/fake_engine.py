@@ -89,13 +89,13 @@ class FakeEngine(Engine):
         self._admission = Admission(max_in_flight, request_timeout_s)
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """Made-up outputs at each position, made of the tokens up to there alone."""
         read = positions(ids, at, self._every_position)
         fault = self._check_prompt(ids, longest=self.max_model_len)
         if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
-            async with self._admission.place():
+            async with self._admission.place(context, len(ids)):
                 await self._work(fault)
         rows = [self._row(ids[: position + 1]) for position in read]
         return Pooled(tuple(map(activation, rows) if activated else rows), 0, len(ids))
@@ -106,11 +106,11 @@ class FakeEngine(Engine):
             return (math.nan,) * self._labels
         return _logits(_key(ids), self._labels)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         if sampling.n > 1 and not sampling.temperature:
             raise EngineError("greedy samples would all be the same")
         samples = []
-        async with self._admission.place():
+        async with self._admission.place(context, len(ids)):
             for number in range(sampling.n):
                 async with aclosing(self._states(ids, sampling, number)) as states:
                     samples.append([state async for state in states][-1])

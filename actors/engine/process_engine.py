@@ -74,11 +74,11 @@ class ProcessEngine(Engine):
             self._free.put(process)
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         raise EngineError("there is no model, and so no head")
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         raise EngineError("there is no model that could write")
 
     async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:

@@ -139,10 +139,11 @@ class Engine(ABC):
 
     @abstractmethod
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
 
+        Prompts with an equal `context`, if they must wait, go one after another where a prefix cache helps (`Admission`).
         `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default.
         `uncached`: all tokens go through the model, even if the prefix cache has them.
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
@@ -150,8 +151,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
-        """`sampling.n` samples."""
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
+        """`sampling.n` samples. `context` is as in `pool`."""
 
     @abstractmethod
     def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:

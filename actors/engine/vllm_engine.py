@@ -222,6 +222,9 @@ class VllmEngine(Engine):
         self.max_model_len = int(model.max_model_len)
         self.runner = "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
         self._vocabulary = int(model.get_vocab_size())
+        # Read at every position, prompts take nothing from the cache; and clients are answered in the order of their coming.
+        cache = self._engine.vllm_config.cache_config
+        self._meets = bool(cache.enable_prefix_caching) and not self._task.every_position and not online
         self._processes = tuple(getattr(self._engine.engine_core.resources.engine_manager, "processes", ()))
         self._watcher = asyncio.create_task(self._watch())
 
@@ -236,14 +239,14 @@ class VllmEngine(Engine):
                 raise EngineError(f"the adapter {lora.path} can't be loaded: {_root_message(error)}") from error
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         prompt = _checked_prompt(ids, self._vocabulary)
         every_position = self._task.every_position
         read = positions(ids, at, every_position)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
-        async with self._admitted():
+        async with self._admitted(context, len(ids)):
             output = await _last_output(self._engine.encode(prompt, params, next(self._ids)))
         self._is_cold = False
         if getattr(output, "error", None) is not None:
@@ -257,8 +260,8 @@ class VllmEngine(Engine):
         rows = data[list(read)] if every_position else data.expand(len(read), -1)
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
-        samples = _samples(await _last_output(self._outputs(ids, sampling, RequestOutputKind.FINAL_ONLY)))
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
+        samples = _samples(await _last_output(self._outputs(ids, sampling, RequestOutputKind.FINAL_ONLY, context)))
         if len(samples) != sampling.n:
             raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
         return samples
@@ -300,9 +303,11 @@ class VllmEngine(Engine):
         if self._engine.output_handler is not None:
             self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
 
-    async def _outputs(self, ids: Sequence[int], sampling: Sampling, kind: RequestOutputKind) -> AsyncGenerator[Any, None]:
+    async def _outputs(
+        self, ids: Sequence[int], sampling: Sampling, kind: RequestOutputKind, context: str = ""
+    ) -> AsyncGenerator[Any, None]:
         prompt = _checked_prompt(ids, self._vocabulary)
-        async with self._admitted():
+        async with self._admitted(context, len(ids)):
             params = _sampling_params(sampling, kind)
             outputs = self._engine.generate(prompt, params, next(self._ids), lora_request=self._lora)
             async with aclosing(outputs):
@@ -316,10 +321,10 @@ class VllmEngine(Engine):
                     yield output
 
     @asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[None]:
+    async def _admitted(self, context: str = "", length: int = 0) -> AsyncIterator[None]:
         """A place inside vLLM, with vLLM's errors turned into ours. vLLM aborts a request whose block is cancelled."""
         try:
-            async with self._admission.place():
+            async with self._admission.place(context if self._meets else "", length):
                 yield
         except EngineTimeout:
             await self._check_core()  # raises `EngineDead` if it isn't one slow request, but an engine that hangs

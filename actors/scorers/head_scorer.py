@@ -110,9 +110,12 @@ class HeadScorer(Scorer):
         prompts = [prompt for request in requests for prompt in request.prompts]
         questions = [(tuple(prompt.ids), prompt.reads) for prompt in prompts]
         distinct = dict(zip(questions, prompts, strict=True))  # in the order of the first of each
+        contexts = {id(prompt): request.prompt_hash for request in requests for prompt in request.prompts}
         runs = group_by_prefix(distinct.values()) if self._one_pass else [[prompt] for prompt in distinct.values()]
         # Runs are cut out of the prompts in their order, so the answers, one after another, are those of the prompts.
-        answers = itertools.chain.from_iterable(await gather(self._read_run(run, uncached) for run in runs))
+        answers = itertools.chain.from_iterable(
+            await gather(self._read_run(run, contexts[id(run[-1])], uncached) for run in runs)
+        )
         by_question = dict(zip(distinct, answers, strict=True))
         in_order: list[_Answer] = []
         for question in questions:
@@ -121,19 +124,23 @@ class HeadScorer(Scorer):
         remaining = iter(in_order)
         return [self._outputs(request, [next(remaining) for _ in request.prompts]) for request in requests]
 
-    async def _read_run(self, run: Sequence[Prompt], uncached: bool) -> list[_Answer]:
+    async def _read_run(self, run: Sequence[Prompt], context: str, uncached: bool) -> list[_Answer]:
         """The answer to each prompt of a run, by one forward pass of the last one, which begins with all others."""
         positions = [position for prompt in run for position in prompt.reads]
         try:
-            outputs = await self._engine.pool(run[-1].ids, positions, uncached=uncached)
+            outputs = await self._engine.pool(run[-1].ids, positions, context=context, uncached=uncached)
         except EngineDead:
             raise
         except EngineError as error:
             return [_Answer((), len(prompt.ids), error.reason) for prompt in run]
         rows = iter(outputs.rows)
-        # The engine counts cached tokens of the last prompt alone; a shorter one can't have had more than it is long.
+        # The engine has seen the last prompt alone: it has read the shorter ones in it.
         return [
-            _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(outputs.cached_tokens, len(prompt.ids)))
+            _Answer(
+                [next(rows) for _ in prompt.reads],
+                len(prompt.ids),
+                cached=outputs.cached_tokens if prompt is run[-1] else len(prompt.ids),
+            )
             for prompt in run
         ]
 

@@ -13,7 +13,8 @@ import asyncio
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -49,6 +50,8 @@ class _Attempt:
     reason: Reason | None = None
     read: int = 0
     """The tokens of the prompt, as the engine counted them."""
+    cached: int = 0
+    """Those of them that came out of the prefix cache."""
     refusal: str = ""
     """Why the engine gave no text, in its words."""
 
@@ -75,8 +78,14 @@ class _PromptAnswers:
         return [vote[-1].reason for vote in self.votes]
 
 
-_Votes = dict[tuple[tuple[int, ...], int, str | None, int], asyncio.Task[tuple[_Attempt, ...]]]
-"""The votes of a request that are begun, by what decides texts and verdicts: ids, redraw, criteria and number."""
+@dataclass(frozen=True, slots=True)
+class _Votes:
+    """The votes of a request that are begun, by what decides texts and verdicts: ids, redraw, criteria and number."""
+
+    context: str
+    begun: dict[tuple[tuple[int, ...], int, str | None, int], asyncio.Task[tuple[_Attempt, ...]]] = field(
+        default_factory=dict
+    )
 
 
 class JudgeScorer(Scorer):
@@ -114,7 +123,7 @@ class JudgeScorer(Scorer):
 
     async def _answer_request(self, request: RenderedRequest) -> list[_PromptAnswers]:
         """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
-        begun: _Votes = {}
+        votes = _Votes(request.prompt_hash)
         answer = self._answer_until_settled if self._judge.asks.stop else self._answer_all
         # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
@@ -123,7 +132,7 @@ class JudgeScorer(Scorer):
         # Of a single response, or lists, there are no pairs to knock out.
         knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
         if not knocks_out:
-            of_questions = await gather(answer(prompts, begun) for prompts in by_pair.values())
+            of_questions = await gather(answer(prompts, votes) for prompts in by_pair.values())
             in_order = {id(prompt): place for place, prompt in enumerate(request.prompts)}
             return sorted(itertools.chain.from_iterable(of_questions), key=lambda answers: in_order[id(answers.prompt)])
         answers: list[_PromptAnswers] = []
@@ -132,7 +141,7 @@ class JudgeScorer(Scorer):
         shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
         while pairs := next_pairs(players, shares):
             # One round at a time: its results decide who meets in the next, and no pair is generated for twice.
-            of_pairs = await gather(answer(by_pair[pair], begun) for pair in pairs)
+            of_pairs = await gather(answer(by_pair[pair], votes) for pair in pairs)
             round_answers = list(itertools.chain.from_iterable(of_pairs))
             answers += round_answers
             shares |= {pair: self._pair_share(pair, round_answers) for pair in pairs}
@@ -143,11 +152,11 @@ class JudgeScorer(Scorer):
         judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.response_positions)) == pair]
         return self._judge.share(judgements, *pair)
 
-    async def _answer_all(self, prompts: Sequence[Prompt], begun: _Votes) -> list[_PromptAnswers]:
+    async def _answer_all(self, prompts: Sequence[Prompt], votes: _Votes) -> list[_PromptAnswers]:
         """All votes of a question, at the same time."""
-        return await gather(self._answer_prompt(prompt, range(prompt.times), begun) for prompt in prompts)
+        return await gather(self._answer_prompt(prompt, range(prompt.times), votes) for prompt in prompts)
 
-    async def _answer_until_settled(self, prompts: Sequence[Prompt], begun: _Votes) -> list[_PromptAnswers]:
+    async def _answer_until_settled(self, prompts: Sequence[Prompt], votes: _Votes) -> list[_PromptAnswers]:
         """The votes of a question in waves, until those that are left can't change its verdict, or not likely enough.
 
         A quarter of them is asked first and an eighth in each further wave: of 32 that agree, 8 settle it. They are drawn in
@@ -160,10 +169,10 @@ class JudgeScorer(Scorer):
         count = 0
         while True:
             count = min(len(draws), count + (-(-len(draws) // (8 if count else 4))))
-            votes = [[vote for drawn, vote in draws[:count] if drawn is prompt] for prompt in prompts]
+            numbers = [[vote for drawn, vote in draws[:count] if drawn is prompt] for prompt in prompts]
             answers = await gather(
-                self._answer_prompt(prompt, sorted(of_prompt), begun)
-                for prompt, of_prompt in zip(prompts, votes, strict=True)
+                self._answer_prompt(prompt, sorted(of_prompt), votes)
+                for prompt, of_prompt in zip(prompts, numbers, strict=True)
             )
             if count == len(draws) or self._is_settled(answers, draws[:count], len(draws)):
                 return [answer for answer in answers if answer.votes]
@@ -187,32 +196,32 @@ class JudgeScorer(Scorer):
         readable = all(2 * sum(reason is not None for reason in answer.reasons) <= len(answer.votes) for answer in answers)
         return bool(side) and balanced and readable and side * mean > 0
 
-    async def _answer_prompt(self, prompt: Prompt, numbers: Sequence[int], begun: _Votes) -> _PromptAnswers:
+    async def _answer_prompt(self, prompt: Prompt, numbers: Sequence[int], votes: _Votes) -> _PromptAnswers:
         """Votes of a prompt, at the same time; those that an equal prompt has begun are waited for."""
         keys = [(tuple(prompt.ids), prompt.redraw, prompt.criteria, vote) for vote in numbers]
         for key in keys:
-            if key not in begun:
-                begun[key] = asyncio.ensure_future(self._run_vote(prompt, key[-1]))
-        return _PromptAnswers(prompt, tuple(numbers), tuple(await gather(begun[key] for key in keys)))
+            if key not in votes.begun:
+                votes.begun[key] = asyncio.ensure_future(self._run_vote(prompt, key[-1], votes.context))
+        return _PromptAnswers(prompt, tuple(numbers), tuple(await gather(votes.begun[key] for key in keys)))
 
-    async def _run_vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
+    async def _run_vote(self, prompt: Prompt, vote: int, context: str) -> tuple[_Attempt, ...]:
         """The attempts at a vote, up to the first with a verdict, or to one that the engine refused."""
         attempts: list[_Attempt] = []
         count = 1 + self._judge.asks.reask
         # The number of an attempt is in its seed. A redraw (`assay retry`) goes on behind the attempts of earlier draws, or
         # it would get their texts again: with one re-ask, draw 0 has the attempts 0 and 1, draw 1 has 2 and 3.
         for attempt in range(prompt.redraw * count, (prompt.redraw + 1) * count):
-            attempts.append(await self._run_attempt(prompt, vote, attempt))
+            attempts.append(await self._run_attempt(prompt, vote, attempt, context))
             if attempts[-1].verdict is not None or attempts[-1].finish_reason is None:
                 break  # what the engine refused, or timed out on, would only take its deadline again
         return tuple(attempts)
 
-    async def _run_attempt(self, prompt: Prompt, vote: int, attempt: int) -> _Attempt:
+    async def _run_attempt(self, prompt: Prompt, vote: int, attempt: int, context: str) -> _Attempt:
         """Generate one text and parse it. Raises `EngineDead` only: any other failure is this attempt's reason."""
         judge = self._judge.for_prompt(prompt)
         sampling = judge.sampling(prompt, vote, attempt, self._answer_tokens)
         try:
-            (generation,) = await self._engine.generate(prompt.ids, sampling)
+            (generation,) = await self._engine.generate(prompt.ids, sampling, context)
         except EngineDead:
             raise
         except EngineError as error:
@@ -221,8 +230,8 @@ class JudgeScorer(Scorer):
             )
         # With the begin mark that the template has written, the parser sees where the reasoning begins.
         generation = replace(generation, text=prompt.opening + generation.text)
-        read = generation.cached_tokens + generation.computed_tokens
-        result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids), read=read)
+        cached, read = generation.cached_tokens, generation.cached_tokens + generation.computed_tokens
+        result = _Attempt(generation.text, generation.finish_reason, len(generation.token_ids), read=read, cached=cached)
         # Never read, even if it holds a verdict: "Response 1 is better [[A]]. But wait" may have been about to take it back.
         if generation.finish_reason != "stop":
             return replace(result, reason=Reason.CUT_OFF)
@@ -271,9 +280,9 @@ class JudgeScorer(Scorer):
         if not answers:  # all that it could be shown with were knocked out before its turn came
             return Score.rejected(Reason.NO_OPPONENT)
         # Each attempt is a prompt of its own for the engine: of 3 votes, one of them with a retry, 4 times its tokens.
-        tokens = sum(share(sum(attempt.read for attempt in answer.attempts), answer.prompt, position) for answer in answers)
-        written = sum(
-            share(sum(attempt.tokens for attempt in answer.attempts), answer.prompt, position) for answer in answers
+        tokens, written, cached = (
+            sum(share(sum(map(count, answer.attempts)), answer.prompt, position) for answer in answers)
+            for count in map(attrgetter, ("read", "tokens", "cached"))
         )
         if failure is not None:
             score = Score.failed(failure, tokens)
@@ -289,7 +298,7 @@ class JudgeScorer(Scorer):
             "",
         )
         detail = decisive if len(decisive) <= 2 * _END else f"{decisive[:_END]} [...] {decisive[-_END:]}"
-        return replace(score, completion_tokens=written, trace=trace, detail=detail)
+        return replace(score, completion_tokens=written, cached_tokens=cached, trace=trace, detail=detail)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
         """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.

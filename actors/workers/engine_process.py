@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Compute = Callable[[Sequence[Item]], list[Result]]
 
-_PLACES = 64
+_PLACES = 256
 """Blocks that are computed together at most; no actor gets as many at a time."""
 _LOAD_EVERY_S = 5.0
 """Of a thousand engines, the ledger gets 200 calls a second."""

@@ -163,7 +163,7 @@ SUMMARY: Mapping[str, str] = {
     "repeats": "responses with the text of an earlier response to an equal prompt; null where they weren't counted",
     "examples": "of each reason three responses that have it, with what was wrong, or the ends of what a judge wrote; under "
     "`scored` what a judge wrote of some that have a reward",
-    "work": "how long it took, and on how many engines",
+    "work": "how long it took, on how many engines, and of the prompt tokens `computed_tokens` and `cached_tokens`",
     "endpoint": "of a model behind an address: requests, tokens, cost by the prices, `system_fingerprint`s seen",
     "left_out": "files in the input's folders that weren't read",
     "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "

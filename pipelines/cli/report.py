@@ -55,6 +55,9 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
             f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an "
             f"equal prompt, and each counts here. `{choose}` leaves them out"
         )
+    if summary.work.get("cached_tokens"):
+        computed, cached = summary.work["computed_tokens"], summary.work["cached_tokens"]
+        yield f"Prompt tokens: {_token_shares(computed + cached, cached)}"
     if summary.endpoint:
         spent = summary.endpoint
         prices = settings.model.endpoint.input_price is not None
@@ -205,6 +208,10 @@ def refined_report(summary: RefineSummary, settings: RefineSettings) -> Report:
     yield from _writers_report(summary, settings)
 
 
+def _token_shares(total: int, cached: int) -> str:
+    return f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
+
+
 def _writers_report(summary: SampleSummary | RefineSummary, settings: SampleSettings | RefineSettings) -> Report:
     usage = summary.usage
     for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
@@ -212,8 +219,7 @@ def _writers_report(summary: SampleSummary | RefineSummary, settings: SampleSett
     prompt_tokens = {"policy": (usage.policy, usage.policy_cached), "judge": (usage.judge, usage.judge_cached)}
     for model, (total, cached) in prompt_tokens.items():
         if total:
-            shares = f"{total - cached:,} computed, {cached:,} ({cached / total:.0%}) cached"
-            yield f"Prompt tokens of the {model}, this time: {shares}"
+            yield f"Prompt tokens of the {model}, this time: {_token_shares(total, cached)}"
     if usage.retries:
         yield f"The endpoint was asked again {usage.retries:,} times, this time"
     yield from _place_report(settings.engine.engine == "fake", settings.output)

@@ -13,12 +13,18 @@ from actors.workers.crash_ledger import Ledger
 from pipelines.settings.run_settings import PoolSettings
 
 _MIN_CALLS, _MAX_CALLS = 4, 32  # concurrent batches in an actor, one thread each
+_WINDOW_PROMPTS, _WINDOW_CALLS, _WINDOW_BYTES = 16, 64, 2**30
+"""The window in which equal contexts meet: so many times the engine's prompts, at most so many batches (of about 200 in a
+run, so that engines that are ready later have work, too) and bytes."""
 _GPU_PROMPTS, _CPU_PROMPTS = 1024, 512
 """Maximum concurrent prompts of an engine with and without GPUs, unless max_num_seqs is set."""
 
 
-def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
-    """Options of `map_batches` for a step that holds an engine, on batches of `batch_rows` rows."""
+def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int, window: int = 0) -> dict[str, Any]:
+    """Options of `map_batches` for a step that holds an engine, on batches of `batch_rows` rows.
+
+    An engine gets at least `window` batches at a time (`window_batches`).
+    """
     return {
         # Half a CPU. With as many as a read task takes, Ray Data would fuse reading into the actor; and on a machine with
         # two CPUs, an actor that takes a whole one would leave too few for reading.
@@ -26,7 +32,7 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> 
         **placement.actor_options(engine),
         "compute": ActorPoolStrategy(
             **_bounds(engine, pool),
-            max_concurrent_calls_per_actor=concurrent_calls(engine, batch_rows),
+            max_concurrent_calls_per_actor=max(concurrent_calls(engine, batch_rows), window),
             enable_true_multi_threading=True,
         ),
     }
@@ -36,6 +42,17 @@ def concurrent_calls(engine: EngineSettings, batch_rows: int) -> int:
     """Batches that an engine has at a time: they hold twice its prompts, as some of them start, end and are written."""
     batches = math.ceil(2 * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
     return min(max(_MIN_CALLS, batches), _MAX_CALLS)
+
+
+def window_batches(engine: EngineSettings, pool: PoolSettings, batch_rows: int, batch_bytes: int) -> int:
+    """Batches that an engine of a head has at a time, so that equal contexts among them meet (`Admission`).
+
+    All engines of a pool have so many together. 0 without a prefix cache.
+    """
+    if not engine.is_vllm or engine.engine_args.get("enable_prefix_caching") is False:
+        return 0
+    batches = math.ceil(_WINDOW_PROMPTS * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
+    return min(batches, _WINDOW_CALLS // (pool.max_replicas or pool.replicas or _room(engine)), _WINDOW_BYTES // batch_bytes)
 
 
 def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:

@@ -12,7 +12,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -38,6 +38,8 @@ class _SessionNote(BaseModel):
     engines: int | None
     gpus: int | None
     noise: BatchNoise | None = None
+    computed_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class RunWork:
     why: str | None = None
     noise: BatchNoise | None = None
     """That of batching, as far as sessions measured it."""
+    computed_tokens: int = 0
+    """Prompt tokens that went through the model, in sessions that weren't killed, and without those of `retry`."""
+    cached_tokens: int = 0
+    """Those that came from the engines' prefix caches, or went through the model with an equal prompt or in a longer one."""
 
 
 class _PartRecorder(ForwardingProgress):
@@ -65,10 +71,14 @@ class _PartRecorder(ForwardingProgress):
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
         self.parts: set[tuple[int, int]] = set()
+        self.tokens = self.cached_tokens = 0
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`."""
         self.parts.add((part["file"], part["start"]))
+        if "cached_tokens" in part:  # not of a part that `retry` writes again: its tokens are an earlier session's
+            self.tokens += part["tokens"]
+            self.cached_tokens += part["cached_tokens"]
         super().part_done(part)
 
 
@@ -111,6 +121,8 @@ def time_session(
                     engines=engines,
                     gpus=engines and engines * gpus if gpus else 0,
                     noise=starts and starts.noise,
+                    computed_tokens=recorder.tokens - recorder.cached_tokens,
+                    cached_tokens=recorder.cached_tokens,
                 )
                 name = parts.note_name(f"{time.time_ns():020d}", ".json")
                 parts.sessions_folder.replace(name, note.model_dump_json().encode())
@@ -132,25 +144,25 @@ def read_run_work(parts: Parts, part_count: int) -> RunWork:
         except ValidationError:  # truncated, as after a power cut or on a full disk
             unreadable.append(folder.file(name))
     noise = largest_noise(note.noise for note in notes if note.noise is not None)
+    computed, cached = (sum(getattr(note, name) for note in notes) for name in ("computed_tokens", "cached_tokens"))
+    work = RunWork(noise=noise, computed_tokens=computed, cached_tokens=cached)
     if unreadable:
-        return RunWork(why=f"a session's note can't be read ({unreadable[0]}): its duration is unknown", noise=noise)
+        return replace(work, why=f"a session's note can't be read ({unreadable[0]}): its duration is unknown")
     noted_parts = sum(note.parts for note in notes)
     if noted_parts < part_count:
-        return RunWork(
-            why=f"a session was killed: the duration of {part_count - noted_parts:,} of {part_count:,} parts is unknown",
-            noise=noise,
-        )
+        parts_unknown = f"{part_count - noted_parts:,} of {part_count:,} parts"
+        return replace(work, why=f"a session was killed: the duration of {parts_unknown} is unknown")
     working = [note for note in notes if note.parts]
     engines = {note.engines for note in working}
     are_gpus_known = all(note.gpus is not None for note in notes)
     are_starts_known = all(note.starting is not None for note in notes)
-    return RunWork(
+    return replace(
+        work,
         seconds=sum(note.seconds for note in notes),
         starting=sum(note.starting or 0.0 for note in notes) if are_starts_known else None,
         start=statistics.fmean(note.starting or 0.0 for note in working) if are_starts_known and working else None,
         engines=engines.pop() if len(engines) == 1 else None,
         gpu_hours=sum(note.seconds * (note.gpus or 0) for note in notes) / 3600 if are_gpus_known else None,
-        noise=noise,
     )
 
 

@@ -22,6 +22,7 @@ import ray
 from ray.data import DataContext, Dataset
 from ray.data.exceptions import ExecutionTimeoutError
 
+from actors.engine.protocol import Task
 from actors.errors import (
     AssayError,
     AuditError,
@@ -59,7 +60,7 @@ from pipelines.folders.scored_corpus.summary import Summary, summarise
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of, open_score_store
 from pipelines.run.prepare.score_requests import Preparation, prepare
-from pipelines.run.runtime.engine_pool import engine_pool, ledger
+from pipelines.run.runtime.engine_pool import engine_pool, ledger, window_batches
 from pipelines.run.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.runtime.run_observer import RunFacts, RunObserver
@@ -382,6 +383,10 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
+    # A judge writes for longer than it reads, so more rows at a time would cost more than they save: by a row that kills
+    # engines, all are scored one by one.
+    meets = run.preparation.model.task is Task.CLASSIFY
+    window = window_batches(engine, work, run.part_rows, run.block_bytes) if meets else 0
     # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
     # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit
     # into GPU memory; our blocks are text, which is queued. Hence the internal method.
@@ -390,7 +395,7 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
         fn_constructor_args=(step_settings(run), share_files(run), deaths),
         batch_size=None,
         batch_format="pyarrow",
-        **engine_pool(engine, work, run.part_rows),
+        **engine_pool(engine, work, run.part_rows, window),
     )
     try:
         yield Pipeline(scored, [deaths])

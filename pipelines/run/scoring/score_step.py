@@ -214,6 +214,7 @@ def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
         **part.report(),
         # Of the engine's work: a store's answers would make a run look as fast as its disk.
         "tokens": sum(score.prompt_tokens or 0 for score in scores if not score.from_store),
+        "cached_tokens": sum(score.cached_tokens or 0 for score in scores if not score.from_store),
         "reasons": json.dumps(reasons),
     }
 

@@ -343,6 +343,40 @@ def test_those_who_wait_for_a_place_die_too() -> None:
     assert [type(error) for error in asyncio.run(crowd())] == [EngineDead] * 3
 
 
+def test_requests_with_the_context_of_the_oldest_follow_it_the_shortest_first_and_no_late_ones() -> None:
+    async def visits() -> list[tuple[str, int]]:
+        admission, order = Admission(1, SECONDS), list[tuple[str, int]]()
+
+        async def visit(context: str, length: int) -> None:
+            async with admission.place(context, length):
+                order.append((context, length))
+                if (context, length) == ("b", 2):
+                    late.append(asyncio.ensure_future(visit("b", 1)))
+                await asyncio.sleep(0)  # the late one is in the line before the place is free
+
+        late: list[asyncio.Future[None]] = []
+        await asyncio.gather(*(visit(*of) for of in [("a", 9), ("b", 3), ("", 7), ("a", 5), ("b", 2), ("", 6), ("b", 4)]))
+        await late[0]
+        return order
+
+    expected = [("a", 9), ("b", 2), ("b", 3), ("b", 4), ("", 7), ("a", 5), ("", 6), ("b", 1)]
+    assert asyncio.run(visits()) == expected
+
+
+def test_a_place_isnt_lost_with_those_who_leave_the_line_or_at_the_moment_of_their_turn() -> None:
+    async def crowd() -> list[float | BaseException]:
+        admission = Admission(1, SECONDS)
+        guests = [asyncio.ensure_future(stay(admission, 0.0)) for _ in range(4)]
+        async with admission.place():
+            await asyncio.sleep(0)
+            guests[0].cancel()
+        guests[1].cancel()  # its turn has come, and it hasn't seen that yet
+        return await asyncio.gather(*guests, return_exceptions=True)
+
+    ended = [type(outcome) for outcome in asyncio.run(crowd())]
+    assert ended == [asyncio.CancelledError, asyncio.CancelledError, float, float]
+
+
 def test_an_error_inside_a_place_stays_what_it_is() -> None:
     async def fail(error: BaseException) -> None:
         async with Admission(1, SECONDS).place():

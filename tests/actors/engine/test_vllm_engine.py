@@ -473,7 +473,7 @@ def test_float32_is_float32_in_the_attention_of_a_card() -> None:
 
 
 def test_as_many_requests_are_inside_as_vllm_works_on(classify_engine: "VllmEngine") -> None:
-    assert classify_engine._admission._free._value == classify_engine._engine.vllm_config.scheduler_config.max_num_seqs
+    assert classify_engine._admission._free == classify_engine._engine.vllm_config.scheduler_config.max_num_seqs
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ class Stub(FakeEngine):
         self.calls: list[tuple[Sequence[int], Places]] = []
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         self.calls.append((ids, at))
         rows = [tuple(await self._answer(ids[: last + 1])) for last in at or [len(ids) - 1]]
@@ -249,7 +249,7 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
 def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(first_token)
 
-    async def cached(ids: Sequence[int], at: Sequence[int], uncached: bool) -> Pooled:
+    async def cached(ids: Sequence[int], at: Sequence[int], context: str, uncached: bool) -> Pooled:
         return Pooled(tuple((1.0,) for _ in at), 4, 1)
 
     monkeypatch.setattr(engine, "pool", cached)

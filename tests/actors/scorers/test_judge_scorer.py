@@ -509,11 +509,34 @@ class _DeafEngine(FakeEngine):
         self.error = error
         self.calls = 0
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         self.calls += 1
         if self.calls - 1 in self.lost:
             raise self.error
         return await super().generate(ids, sampling)
+
+
+class _CachingEngine(FakeEngine):
+    """Has a token of each prompt cached, and notes the contexts."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1000, reply=lambda ids, sampling, number: LARGER(ids, sampling))
+        self.contexts: list[str] = []
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
+        self.contexts.append(context)
+        (generation,) = await super().generate(ids, sampling)
+        return (replace(generation, cached_tokens=1, computed_tokens=len(ids) - 1),)
+
+
+def test_prompts_of_a_request_have_its_context_and_their_cached_tokens_add_up() -> None:
+    family = judge(votes=2)
+    with closing(_CachingEngine()) as engine:
+        scorer = JudgeScorer(family, family.card_weights(), engine, ANSWER_TOKENS)
+        (scores,) = scorer.score_block([request(family, 3)])
+    assert engine.contexts == ["hash"] * len(engine.contexts)
+    assert sum(score.cached_tokens or 0 for score in scores) == len(engine.contexts) > 2
+    assert sum(score.prompt_tokens or 0 for score in scores) == 2 * len(engine.contexts)
 
 
 TIMEOUT = EngineTimeout("it took too long")

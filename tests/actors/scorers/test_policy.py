@@ -34,7 +34,7 @@ class Spelling(FakeEngine):
         super().__init__(1, 512, vocabulary=10, **settings)
         self._numbers = {text: 100 + at for at, text in enumerate(special) if text not in spelt}
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         (generation,) = await super().generate(ids, sampling)
         tokens = re.compile("|".join(map(re.escape, self._numbers)) or r"(?!)").findall(generation.text)
         return (replace(generation, token_ids=(1, *(self._numbers[token] for token in tokens))),)

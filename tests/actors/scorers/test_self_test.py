@@ -35,7 +35,7 @@ class Reading(FakeEngine):
     ignores_activation = False
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         result = await super().pool(ids, at, activated=activated and not self.ignores_activation)
         return Pooled(tuple(map(self.change, result.rows)), result.cached_tokens, result.computed_tokens)
@@ -99,7 +99,7 @@ class Activating(FakeEngine):
     activation: Change
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         raw = await super().pool(ids, at)
         return replace(raw, rows=tuple(map(self.activation, raw.rows))) if activated else raw
@@ -213,13 +213,13 @@ class Shifted(FakeEngine):
     places = 0
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         last = len(ids) - 1
         moved = [min(max(place + self.places, 0), last) for place in ([last] if at is None else at)]
         return await super().pool(ids, moved, activated=activated)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         tokens: list[int] = []
         rows: list[dict[int, float]] = []
         for _ in range(sampling.max_tokens):

@@ -87,6 +87,8 @@ def _work_facts(work: Mapping[str, Any], gpu_price: float | None) -> dict[str, s
         facts["time"] = f"unknown: {work['why']}"
     if work.get("engines"):
         facts["engines"] = f"{work['engines']:,}"
+    if cached := work.get("cached_tokens"):
+        facts["prompt tokens computed"] = f"{work['computed_tokens']:,}, and {cached:,} cached"
     gpu_hours: float | None = work.get("gpu_hours")
     if gpu_hours is not None:
         facts["GPU-hours"] = f"{gpu_hours:,.2f}"

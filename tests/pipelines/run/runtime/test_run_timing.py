@@ -61,7 +61,7 @@ def session(parts: Parts, starts: Callable[[], EngineStarts | None], **options: 
 def commit(parts: Parts, at: int) -> dict[str, int]:
     part = Part(0, Range(10 * at, 10 * at + 10), Counts(1, 1))
     parts.commit(part, pa.table({"a": [1]}), {})
-    return {"file": 0, "start": 10 * at}
+    return {"file": 0, "start": 10 * at, "tokens": 100, "cached_tokens": 30}
 
 
 def test_sessions_add_up(parts: Parts) -> None:
@@ -80,6 +80,7 @@ def test_sessions_add_up(parts: Parts) -> None:
     assert work.start == pytest.approx(work.starting / 2)
     assert work.engines == 1
     assert work.gpu_hours == 0  # without a cluster there are none
+    assert (work.computed_tokens, work.cached_tokens) == (280, 120)
     assert work.why is None
 
 

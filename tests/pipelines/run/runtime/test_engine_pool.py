@@ -1,0 +1,26 @@
+"""How many batches an engine has at a time."""
+
+import pytest
+
+from actors.settings.replica import EngineSettings
+from pipelines.run.runtime.engine_pool import window_batches
+from pipelines.settings.run_settings import PoolSettings
+
+
+@pytest.mark.parametrize(
+    ("engine", "pool", "batch", "batches"),
+    [
+        ({}, {}, (1000, 1), 9),  # 16 times 512 prompts
+        ({"max_in_flight": 10}, {}, (40, 1), 4),
+        ({}, {}, (64, 1), 64),
+        ({}, {"replicas": 8}, (64, 1), 8),
+        ({}, {"replicas": 2, "max_replicas": 16}, (64, 1), 4),
+        ({}, {}, (64, 2**26), 16),  # a gigabyte
+        ({"engine": "fake"}, {}, (64, 1), 0),
+        ({"engine_args": {"enable_prefix_caching": False}}, {}, (64, 1), 0),
+    ],
+)
+def test_a_window_is_bounded_by_prompts_by_batches_of_all_engines_and_by_bytes(
+    engine: dict[str, object], pool: dict[str, int], batch: tuple[int, int], batches: int
+) -> None:
+    assert window_batches(EngineSettings(**engine), PoolSettings(**pool), *batch) == batches  # type: ignore[arg-type]
