@@ -24,10 +24,10 @@ from tests.support.processes import family
 from tiny_models.tasks import WORDS
 
 ANSWERS, PROMPT_WORDS, ANSWER_WORDS, PROMPTS, ROUNDS = 16, 380, 45, 64, 3
-ENGINE = {**DUMMY, "num_gpu_blocks_override": 96, "max_num_seqs": 32}
-"""A cache for half of the 64 prompts, and a thirtieth of the rows at a time: the shares of a larger corpus and engine."""
-SIZE = Size(6, 384, 1056, 6, 2, 1024, 60, 200, "float32")
-"""10 million weights: slow enough that rows are there before the engine needs them, as of a model on a GPU."""
+ENGINE = {**DUMMY, "num_gpu_blocks_override": 96, "max_num_seqs": 64}
+"""A cache for half of the 64 prompts, and a window of all 1,024 rows, of which 64 are in the engine at a time."""
+SIZE = Size(4, 320, 880, 5, 1, 1024, 60, 200, "float32")
+"""4 million weights: slow enough that rows are there before the engine needs them, as of a model on a GPU."""
 
 
 class Figures(NamedTuple):

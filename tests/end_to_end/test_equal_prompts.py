@@ -13,9 +13,9 @@ from tiny_models.tasks import WORDS
 
 PROMPTS, ANSWERS = 40, 8
 PROMPT_TOKENS = 256
-"""Two blocks of the cache on a CPU; of the prompts at a time twelve fit into it."""
+"""Two blocks of the cache on a CPU, into which those of eleven prompts fit."""
 SMALL = sets(
-    "engine.engine_args.num_gpu_blocks_override=24", "engine.engine_args.max_num_seqs=4", "work.part_rows=10",
+    "engine.engine_args.num_gpu_blocks_override=24", "engine.engine_args.max_num_seqs=20", "work.part_rows=10",
     "render.max_model_len=1024",
 )  # fmt: skip
 
@@ -42,8 +42,8 @@ def test_shuffled_candidates_meet_and_have_the_rewards_and_the_order_of_the_plai
     plain = sets("engine.engine_args.enable_prefix_caching=false")
     alone = summary("score", corpus, tmp_path / "plain", *command, *plain, run=run_here)
     assert met["work"]["cached_tokens"] + met["work"]["computed_tokens"] == met["prompt_tokens"] == alone["prompt_tokens"]
-    # All but the first of a prompt find it, except those that were in the engine before others of it had come.
-    assert met["work"]["cached_tokens"] >= 0.9 * PROMPTS * (ANSWERS - 1) * PROMPT_TOKENS
+    # All but the first of a prompt find it, except those that were in the engine before the others had come.
+    assert met["work"]["cached_tokens"] >= 0.75 * PROMPTS * (ANSWERS - 1) * PROMPT_TOKENS
     assert alone["work"]["cached_tokens"] == 0
     assert [number for number, _ in rewards(tmp_path / "met")] == list(range(len(rows)))
     assert rewards(tmp_path / "met") == [
