@@ -2,7 +2,7 @@
 
 Each prompt of 400 tokens has 16 answers of 50, a row each. `assay score` (real vLLM, random weights) scores them grouped by
 prompt and shuffled, in turns, and shuffled by another checkout, if it is given one.
-Seconds are those of the session without the engine's start; CPU seconds are of all its processes, the start included.
+Seconds are those of the session without the engine's start; CPU seconds are those of vLLM's engine core.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.speed import DUMMY, Size, write_model
-from tests.support.processes import family
+from tests.support.processes import family, title
 from tiny_models.tasks import WORDS
 
 ANSWERS, PROMPT_WORDS, ANSWER_WORDS, PROMPTS, ROUNDS = 16, 380, 45, 64, 3
@@ -52,9 +52,11 @@ def main(arguments: Sequence[str]) -> None:
                 seen[way].append(_score(folder, way.partition(",")[0], f"{way}-{number}", where))
                 print(f"{way}: {seen[way][-1]}", flush=True)
     for way, figures in seen.items():
-        for name, place in (("time", 0), ("CPU time", 1)):
-            ratios = sorted(now[place] / shuffled[place] for now, shuffled in zip(figures, seen["shuffled"], strict=True))
-            print(f"{way} / shuffled, {name}: {ratios[0]:.2f}, {median(ratios):.2f}, {ratios[-1]:.2f}")
+        for name, figure in (("time", 0), ("CPU time", 1)):
+            ratios = sorted(
+                shuffled[figure] / then[figure] for then, shuffled in zip(figures, seen["shuffled"], strict=True)
+            )
+            print(f"shuffled / {way}, {name}: {ratios[0]:.2f}, {median(ratios):.2f}, {ratios[-1]:.2f}")
 
 
 def write_rows(folder: Path, prompts: int) -> None:
@@ -95,10 +97,10 @@ def _score(folder: Path, rows: str, name: str, checkout: str) -> Figures:
 
 
 def _watch(pid: int, cpu_seconds: dict[int, float], over: threading.Event) -> None:
-    """Note the CPU seconds of a process and those below it, as long as they live."""
+    """Note the CPU seconds of the engine cores below a process, as long as they live."""
     while not over.wait(0.5):
         try:
-            for process in (parent := psutil.Process(pid), *family(parent)):
+            for process in (member for member in family(psutil.Process(pid)) if "EngineCore" in title(member)):
                 times = process.cpu_times()
                 cpu_seconds[process.pid] = times.user + times.system
         except psutil.Error:

@@ -23,4 +23,4 @@ from pipelines.settings.run_settings import PoolSettings
 def test_a_window_is_bounded_by_prompts_by_batches_of_all_engines_and_by_bytes(
     engine: dict[str, object], pool: dict[str, int], batch: tuple[int, int], batches: int
 ) -> None:
-    assert window_batches(EngineSettings(**engine), PoolSettings(**pool), *batch) == batches  # type: ignore[arg-type]
+    assert window_batches(EngineSettings(**engine), PoolSettings(**pool), *batch) == batches
