@@ -52,10 +52,9 @@ def main(arguments: Sequence[str]) -> None:
                 seen[way].append(_score(folder, way.partition(",")[0], f"{way}-{number}", where))
                 print(f"{way}: {seen[way][-1]}", flush=True)
     for way, figures in seen.items():
-        for name, figure in (("time", 0), ("CPU time", 1)):
-            ratios = sorted(
-                shuffled[figure] / then[figure] for then, shuffled in zip(figures, seen["shuffled"], strict=True)
-            )
+        for name in ("seconds", "cpu_seconds"):
+            pairs = zip(figures, seen["shuffled"], strict=True)
+            ratios = sorted(getattr(shuffled, name) / getattr(then, name) for then, shuffled in pairs)
             print(f"shuffled / {way}, {name}: {ratios[0]:.2f}, {median(ratios):.2f}, {ratios[-1]:.2f}")
 
 

@@ -28,15 +28,16 @@ def shuffled() -> list[dict[str, Any]]:
     return [{**row, "id": number} for number, row in enumerate(rows)]
 
 
-def rewards(output: Path) -> list[tuple[int, float]]:
-    """By the number of the row, as they come."""
-    return [(row["id"], row["reward"]) for row in scored(output)]
+def rewards(output: Path) -> list[float]:
+    """Of all rows, which are in the order of the input."""
+    rows = scored(output)
+    assert [row["id"] for row in rows] == list(range(PROMPTS * ANSWERS))
+    return [row["reward"] for row in rows]
 
 
 @pytest.mark.usefixtures("local_ray")
 def test_shuffled_candidates_meet_and_have_the_rewards_and_the_order_of_the_plain_way(tmp_path: Path) -> None:
-    rows = shuffled()
-    corpus = write(tmp_path / "rows.jsonl", lines(rows))
+    corpus = write(tmp_path / "rows.jsonl", lines(shuffled()))
     command = ("--model", "tiny-scalar", *SMALL)
     met = summary("score", corpus, tmp_path / "met", *command, run=run_here)
     plain = sets("engine.engine_args.enable_prefix_caching=false")
@@ -45,10 +46,7 @@ def test_shuffled_candidates_meet_and_have_the_rewards_and_the_order_of_the_plai
     # All but the first of a prompt find it, except those that were in the engine before the others had come.
     assert met["work"]["cached_tokens"] >= 0.75 * PROMPTS * (ANSWERS - 1) * PROMPT_TOKENS
     assert alone["work"]["cached_tokens"] == 0
-    assert [number for number, _ in rewards(tmp_path / "met")] == list(range(len(rows)))
-    assert rewards(tmp_path / "met") == [
-        (number, pytest.approx(reward, abs=1e-5)) for number, reward in rewards(tmp_path / "plain")
-    ]
+    assert rewards(tmp_path / "met") == pytest.approx(rewards(tmp_path / "plain"), abs=1e-5)
 
 
 @pytest.mark.long
@@ -64,6 +62,4 @@ def test_a_run_whose_candidates_meet_is_resumed_exactly(tmp_path: Path) -> None:
     after = stamps(tmp_path / "killed")
     assert {name: after[name] for name in before} == before, "a committed part was written again"
     summary("score", corpus, tmp_path / "calm", "--model", "tiny-scalar", *SMALL)
-    assert rewards(tmp_path / "killed") == [
-        (number, pytest.approx(reward, abs=1e-5)) for number, reward in rewards(tmp_path / "calm")
-    ]
+    assert rewards(tmp_path / "killed") == pytest.approx(rewards(tmp_path / "calm"), abs=1e-5)
