@@ -29,7 +29,7 @@ from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun
 from pipelines.run.prepare.score_requests import Preparation, prepare, prepared_rows
 from pipelines.run.runtime.workers import workers
-from pipelines.settings.estimate_settings import PlanSettings
+from pipelines.settings.estimate_settings import NO_GPU, PlanSettings
 from pipelines.workflows.estimate.block_sampling import BlockSampler, OnProgress, Sample, ignore_end
 from pipelines.workflows.estimate.cost import CostBasis, CostEstimate, estimate_cost
 from pipelines.workflows.estimate.intervals import Estimate, totals
@@ -225,7 +225,7 @@ def _layout(
     settings: PlanSettings, size: Size | None, context: int, longest: int, dtype: str
 ) -> tuple[Need | None, str | None]:
     """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
-    if settings.model.endpoint != HERE:
+    if settings.model.endpoint != HERE or settings.card.gpu == NO_GPU:
         return None, None
     if size is None:
         return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
