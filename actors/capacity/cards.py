@@ -41,12 +41,10 @@ class Card:
         return precision if precision == "float32" or precision in self.peak else "bfloat16"
 
 
-def _peak(
-    bfloat16: float, fp8: float | None = None, nvfp4: float | None = None, float32: float | None = None
-) -> dict[str, float]:
+def _peak(*tera: float, float32: float = 0.0) -> dict[str, float]:
     """Operations a second, from the TFLOP/s of each precision that the card multiplies in."""
-    tera = {"bfloat16": bfloat16, "fp8": fp8, "nvfp4": nvfp4, "float32": float32}
-    return {precision: value * 1e12 for precision, value in tera.items() if value is not None}
+    named = dict(zip(("bfloat16", "fp8", "nvfp4"), tera, strict=False)) | ({"float32": float32} if float32 else {})
+    return {precision: value * 1e12 for precision, value in named.items()}
 
 
 CARDS: Mapping[str, Card] = MappingProxyType(
@@ -73,17 +71,17 @@ CARDS: Mapping[str, Card] = MappingProxyType(
         )
     }
 )
-_SIZES = {"80GB": "H100", "141GB": "H200"}  # the only cards of these sizes when they had no other names
+NO_GPU = "none"
+"""The name of no card: engines run on CPUs."""
+_SIZES = {"80gb": "h100", "141gb": "h200"}  # the only cards of these sizes when they had no other names
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB)", re.IGNORECASE)
 
 
 def find_card(name: str) -> Card:
     """The card of a name (`H200`, `rtx pro 6000`) or of a memory size (`96GB`, `22.5GiB`). Raises `SettingsError`."""
     key = re.sub(r"[\s_-]+", "-", name.strip()).lower().removeprefix("nvidia-")
-    named = {known.lower(): card for known, card in CARDS.items()}
-    named |= {size.lower(): CARDS[known] for size, known in _SIZES.items()}
-    if key in named:
-        return named[key]
+    if card := {known.lower(): card for known, card in CARDS.items()}.get(_SIZES.get(key, key)):
+        return card
     if (size := _MEMORY.fullmatch(name.strip())) and float(size[1]):
         return Card(name, float(size[1]) * (2**30 if size[2].lower() == "gib" else 1e9), {})
     raise SettingsError(f"gpu is {name!r}; it may be {', '.join(CARDS)}, or a GPU's memory, such as 96GB")

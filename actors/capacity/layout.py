@@ -82,14 +82,13 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True)
 class Need:
-    """What one GPU of a layout must hold, and the `room` that it has of its `memory`, all in bytes."""
+    """What one GPU of a layout must hold, and the `room` that it has, both in bytes."""
 
     layout: Layout
     weights: float
     cache: float
     activations: float
     room: float
-    memory: float
     cached_tokens: int
 
     @property
@@ -103,7 +102,7 @@ class Need:
     @property
     def can_fit(self) -> bool:
         """Whether the weights alone fit: the rest is a conservative estimate. Compared with all memory, not vLLM's share."""
-        return self.weights + _OVERHEAD <= self.memory
+        return self.weights + _OVERHEAD <= self.room / USED
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`: the layout, and the arithmetic as text."""
@@ -121,10 +120,10 @@ def precision_of(dtype: str) -> str:
     return "float32" if dtype == "float32" else "bfloat16"
 
 
-def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float, used: float = USED) -> Need:
+def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float) -> Need:
     """What a GPU must hold in a layout, for prompts with their answers of up to `context` tokens.
 
-    `used` is vLLM's share of the GPU's memory. Experts take as much whether GPUs share each or have some of them whole.
+    Experts take as much memory whether the GPUs share each of them or have some of them whole.
     """
     tensor, pipeline = layout
     layers = math.ceil(size.layers / pipeline)  # in the stage with the most
@@ -138,21 +137,18 @@ def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gp
         cache=2 * value_bytes * cached * cached_layers * kv_heads * size.head_dim
         + size.state * cached / context * layers / size.layers / tensor,
         activations=value_bytes * _STEP_TOKENS * (4 * size.hidden + 2 * size.intermediate / tensor),
-        room=used * gpu_bytes,
-        memory=gpu_bytes,
+        room=USED * gpu_bytes,
         cached_tokens=cached,
     )
 
 
-def smallest_layout(
-    size: Size, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8, used: float = USED
-) -> Need:
+def smallest_layout(size: Size, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8) -> Need:
     """The layout of the fewest GPUs that fits. Raises `SettingsError` with the arithmetic if none does.
 
     Tensor parallel within a node, whose GPUs are connected fast, and pipeline parallel over nodes.
     """
     needs = [
-        need(size, layout, context, parameter_bytes=parameter_bytes, gpu_bytes=gpu_bytes, used=used)
+        need(size, layout, context, parameter_bytes=parameter_bytes, gpu_bytes=gpu_bytes)
         for layout in _list_layouts(size, per_node)
     ]
     fitting = next((option for option in needs if option.fits), None)
@@ -162,17 +158,10 @@ def smallest_layout(
 
 
 def check_layout(
-    size: Size,
-    layout: Layout,
-    context: int,
-    *,
-    parameter_bytes: float,
-    gpu_bytes: float,
-    per_node: int = 8,
-    used: float = USED,
+    size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float, per_node: int = 8
 ) -> Need:
     """The need of a layout that the user chose. Raises `SettingsError`, with one that fits, if it doesn't fit."""
-    limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu_bytes, "used": used}
+    limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu_bytes}
     if layout.tensor_parallel > per_node:
         raise SettingsError(f"{layout}: a node has {per_node} GPUs, and the layers are shared within one")
     if not _can_split(size, layout.tensor_parallel):

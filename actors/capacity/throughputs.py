@@ -14,23 +14,15 @@ _TENSORRT_LLM = (
     "TensorRT-LLM 1.0 performance overview, https://github.com/NVIDIA/TensorRT-LLM/blob/"
     "00f37686aa854010d68bcbd0f4ab000221541ca6/docs/source/performance/perf-overview.md"
 )
-
-
-class Share(NamedTuple):
-    """The share of a card's peak that an engine reaches while it reads, and the least and the most to expect."""
-
-    low: float
-    usual: float
-    high: float
-
-
-_MEASURED = Share(0.58, 0.61, 0.64)
+_SMALLEST = 2e9
+"""Computed parameters below which no speed is expected: the host bounds it, as of the 0.6B in bench/README.md."""
+# Shares of a card's peak that an engine reaches while it reads: the least to expect, the usual one, and the most.
+_MEASURED = (0.58, 0.61, 0.64)
 """605 of 989 TFLOP/s in the layers' matrices, and 43,906 tokens/s for a whole job, which is 0.62 (bench/README.md)."""
-_MEASURED_ON, _MEASURED_SIZE = ("H200", "bfloat16"), (4e9, 16e9)
 # In FP8 the figures that TensorRT-LLM published of prompts of 2,048 tokens with answers of 128, which spend some time on
 # writing, come to 0.42 of the peak for an 8B on an H200, 0.45 for a 70B on two H100; none is published in NVFP4.
-_DENSE = {"bfloat16": Share(0.3, 0.5, 0.65), "fp8": Share(0.3, 0.43, 0.6), "nvfp4": Share(0.15, 0.3, 0.5)}
-_EXPERTS = Share(0.06, 0.13, 0.35)
+_DENSE = {"bfloat16": (0.3, 0.5, 0.65), "fp8": (0.3, 0.43, 0.6), "nvfp4": (0.15, 0.3, 0.5)}
+_EXPERTS = (0.06, 0.13, 0.35)
 """Of mixtures of experts, whose matrices are small: those figures of Qwen3 235B-A22B come to 0.09 (H100) and 0.14 (H200)."""
 
 
@@ -72,14 +64,12 @@ PUBLISHED = (
 
 
 def expected_speed(size: Size, card: Card, precision: str) -> Speed | None:
-    """The speed of a GPU with weights in this precision; None in float32, and for a card of which no peak is known."""
+    """The speed of a GPU with weights in this precision; None in float32, of small models, and of cards without a peak."""
     computed_in = card.computes_in(precision)
     peak = card.peak.get(computed_in)
-    if computed_in == "float32" or peak is None:
+    if computed_in == "float32" or peak is None or size.computed < _SMALLEST:
         return None
-    least, most = _MEASURED_SIZE
-    measured = (card.name, computed_in, precision) == (*_MEASURED_ON, "bfloat16") and size.active is None
-    measured = measured and least <= size.parameters <= most
+    measured = (card.name, precision) == ("H200", "bfloat16") and size.active is None and 4e9 <= size.parameters <= 16e9
     share = _MEASURED if measured else _EXPERTS if size.active is not None else _DENSE[computed_in]
     low, usual, high = (part * card.share for part in share)
     source = (

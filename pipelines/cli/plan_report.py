@@ -142,7 +142,9 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
-        yield f"An engine reads {bill.speed.read:,.0f} tokens/s{writes}: {bill.speed.source}"
+        low, high = (f"{bill.speed.read * factor:,.0f}" for factor in (bill.speed.low, bill.speed.high))
+        reads = f"{bill.speed.read:,.0f} tokens/s" + (f" ({low} to {high})" if low != high else "")
+        yield f"An engine reads {reads}{writes}: {bill.speed.source}"
         start = bill.speed.start_s
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
     if bill.least_s is not None and bill.least_s.value >= 1:

@@ -4,24 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from actors.capacity.cards import find_card
-from actors.errors import SettingsError
+from actors.capacity.cards import NO_GPU, find_card
 from actors.settings.base import OPTION, Settings
 from actors.settings.endpoint import HERE
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
 from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
-NO_GPU = "none"
-"""The `gpu` of machines that have none."""
-
 
 def _check_gpu(name: str) -> str:
-    try:
-        if name != NO_GPU:
-            find_card(name)
-    except SettingsError as error:
-        raise ValueError(str(error)) from error
-    return name
+    return name if name == NO_GPU else find_card(name).name
 
 
 class CardSettings(Settings):

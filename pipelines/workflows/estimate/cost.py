@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from actors.capacity.cards import Card, find_card
+from actors.capacity.cards import NO_GPU, Card, find_card
 from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import expected_speed, least_seconds
 from actors.endpoint.account import BYTES_PER_TOKEN
@@ -18,7 +18,7 @@ from actors.reward_model import RewardModel
 from actors.text.counted import number_of
 from pipelines.folders.run_folder.columns import FROM_STORE
 from pipelines.folders.run_folder.manifest import Manifest, differences, read_manifest
-from pipelines.settings.estimate_settings import NO_GPU, BillSettings, CardSettings
+from pipelines.settings.estimate_settings import BillSettings, CardSettings
 from pipelines.settings.run_settings import ReplicaSettings
 from pipelines.workflows.estimate.intervals import Estimate
 
@@ -108,8 +108,7 @@ class CostEstimate:
         return {
             "gpus": self.gpus,
             "engines": self.engines,
-            "speed": speed
-            and {"read": speed.read, "written": speed.written, "source": speed.source, "low": speed.low, "high": speed.high},
+            "speed": speed and {name: getattr(speed, name) for name in ("read", "written", "source", "low", "high")},
             "start_s": speed.start_s if speed else None,
             "written_tokens": _json(self.written),
             "work_s": _json(self.work_s),
@@ -151,14 +150,12 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
         assumptions.append(f"engines are kept busy to the end{several}")
     gpu_hours = work.times(engines * engine_gpus / 3600) if work and engine_gpus else None
     cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
-    least = None
+    gpus, least, source = engines * engine_gpus, None, None
     if basis.size is not None and basis.gpu is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
-        a_token = least_seconds(basis.size, basis.gpu, basis.precision, 1, engines * engine_gpus)
-        least = passed.times(a_token) if a_token is not None else None
-    source = f"the card's peak without sparsity, {basis.gpu.source}" if least and basis.gpu else None
-    of_gpus = (engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least)
-    return CostEstimate(*of_gpus, tuple(assumptions), source)
+        if a_token := least_seconds(basis.size, basis.gpu, basis.precision, 1, gpus):
+            least, source = passed.times(a_token), f"the card's peak without sparsity, {basis.gpu.source}"
+    return CostEstimate(gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions), source)
 
 
 def _remote_cost(
@@ -183,7 +180,7 @@ def _count_engines(basis: CostBasis, gpus: int | None) -> int:
     pool = basis.pool
     least, most = pool.replicas or pool.min_replicas or 1, pool.replicas or pool.max_replicas
     if gpus is None:
-        return most or least
+        return most or 1
     if gpus < least * basis.gpus:
         takes = "an engine takes" if least == 1 else f"{least} engines take"
         raise SettingsError(f"--gpus {gpus}: {takes} {least * basis.gpus} ({basis.engine_layout})")
@@ -207,9 +204,9 @@ def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -
     if expected is None:
         return None
     written = expected.written * basis.gpus if basis.writes else None
-    source = "; ".join([expected.source, *([expected.writing_source] if basis.writes else [])])
-    read = expected.read * basis.gpus  # an expected speed is of a GPU
-    return EngineSpeed(read, written, source, passes=True, low=expected.low, high=expected.high)
+    source = expected.source + (f"; {expected.writing_source}" if basis.writes else "")
+    # Expected speeds are per GPU.
+    return EngineSpeed(expected.read * basis.gpus, written, source, passes=True, low=expected.low, high=expected.high)
 
 
 def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineSpeed:
@@ -231,12 +228,11 @@ def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineS
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "its engines' working time wasn't recorded"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
-    if basis.gpu is not None and not work.get("gpu_hours"):
+    if bool(work.get("gpu_hours")) is (basis.gpu is None):
+        ran, planned, way = ("GPUs", "CPUs", "leave out") if basis.gpu is None else ("CPUs", "a GPU's", "add")
         raise SettingsError(
-            f"--like {folder} ran on CPUs, whose speed says nothing of a GPU's: give --tokens-per-s, or --gpu none"
+            f"--like {folder} ran on {ran}, whose speed says nothing of {planned}: {way} --gpu none, or give --tokens-per-s"
         )
-    if basis.gpu is None and work.get("gpu_hours"):
-        raise SettingsError(f"--like {folder} ran on GPUs, whose speed says nothing of CPUs: leave --gpu none out")
     if from_store := summary.get("flags", {}).get(FROM_STORE):
         raise SettingsError(
             f"--like {folder} doesn't tell how fast an engine was: {from_store:,} of its responses came from a store; give "

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from actors.capacity.cards import NO_GPU
 from actors.capacity.layout import Need, Size
 from actors.capacity.sizes import size_of_model
 from actors.errors import SettingsError
@@ -29,7 +30,7 @@ from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun
 from pipelines.run.prepare.score_requests import Preparation, prepare, prepared_rows
 from pipelines.run.runtime.workers import workers
-from pipelines.settings.estimate_settings import NO_GPU, PlanSettings
+from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.workflows.estimate.block_sampling import BlockSampler, OnProgress, Sample, ignore_end
 from pipelines.workflows.estimate.cost import CostBasis, CostEstimate, estimate_cost
 from pipelines.workflows.estimate.intervals import Estimate, totals

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from actors.capacity.cards import find_card
+from actors.capacity.cards import NO_GPU, find_card
 from actors.capacity.layout import USED, Layout, Need, Size, check_layout, precision_of, smallest_layout
 from actors.capacity.sizes import SIZES, size_of_model
 from actors.errors import SettingsError
 from actors.reward_model import family_known
 from actors.settings.replica import Dtype
-from pipelines.settings.estimate_settings import NO_GPU, CardSettings, LayoutSettings
+from pipelines.settings.estimate_settings import CardSettings, LayoutSettings
 
 _HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
 """Tokens, for models whose card doesn't state the context that they were trained on; a judge's includes what it writes."""
@@ -49,7 +49,7 @@ def layout_for(size: Size, card: CardSettings, context: int, dtype: str) -> Need
     gpu = find_card(card.gpu)
     per_node = card.gpus_per_node or gpu.per_node
     parameter_bytes = size.bytes_in(card.precision or size.quantised or precision_of(dtype))
-    limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu.memory, "used": card.gpu_memory_utilization}
+    limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu.memory * card.gpu_memory_utilization / USED}
     if card.tensor_parallel is None:
         if card.pipeline_parallel > 1:
             raise SettingsError("pipeline_parallel goes with --tensor-parallel")
