@@ -604,7 +604,7 @@ class Noisy(Actor):
         self.repeated: list[Sequence[int]] = []
         pool = engine.pool
 
-        async def answer(ids: Sequence[int], *arguments: Any, uncached: bool = False) -> Pooled:
+        async def answer(ids: Sequence[int], *arguments: Any, context: str, uncached: bool = False) -> Pooled:
             pooled = await pool(ids, *arguments)
             if uncached:
                 self.repeated.append(ids)
