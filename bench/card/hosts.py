@@ -29,7 +29,7 @@ class Load:
     """Rows from a number on, and how they are given to an engine.
 
     `batch` at a time, 0 for all; in the order of a `shuffle`, 0 for their own; or each by itself, at random moments, `rate`
-    a second.
+    a second. `words` of a made-up response on average, 0 for those of the size.
     """
 
     first: int
@@ -37,6 +37,7 @@ class Load:
     batch: int = 0
     shuffle: int = 0
     rate: float = 0.0
+    words: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def _serve(connection: Any, start: Callable[..., Started], arguments: Mapping[st
 
 def made_up_rows(size: Size, load: Load) -> list[ScoreRequest]:
     """Conversations of a size, one response each."""
+    size = size._replace(words=load.words or size.words)
     return [score_request(*turns) for turns in conversations(size, load.first, load.count)]
 
 

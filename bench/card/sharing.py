@@ -16,32 +16,31 @@ def measure_sharing(name: str, place: Path) -> None:
     """When do two engines on one card pay? Rows of 300 and 1,000 tokens, and candidates that are drawn and judged."""
     size = SIZES[name]
     folder = write_weights(place / "model", size)
-    short, long = (partial(made_up_rows, size._replace(words=words)) for words in (SHORT_WORDS, LONG_WORDS))
-    few = not on_gpu()
-    cases = {"300 tokens": (short, 20 if few else 4000), "1,000 tokens": (long, 10 if few else 1500)}
-    for title, (rows, count) in cases.items():
-        with running(*(partial(Host, side, start_scorer, folder=folder, rows=rows) for side in ("one", "two"))) as hosts:
-            _compare_halves(title, [*hosts.values()], count)
     policy = write_writer(place / "policy", size, "policy")
+    scorer = partial(Host, start=start_scorer, folder=folder, rows=partial(made_up_rows, size))
     with running(
+        partial(scorer, "one"),
+        partial(scorer, "two"),
         partial(Host, "policy", start_policy, folder=place / "policy", **policy),
-        partial(Host, "judge", start_scorer, folder=folder, rows=short),
     ) as hosts:
-        _compare_turns(hosts["policy"], hosts["judge"], 8 if few else 1024)
+        for words, count in ((SHORT_WORDS, 4000), (LONG_WORDS, 1500)):
+            _compare_halves(words, hosts["one"], hosts["two"], count if on_gpu() else 10)
+        _compare_turns(hosts["policy"], hosts["one"], 1024 if on_gpu() else 8)
 
 
-def _compare_halves(title: str, hosts: list[Host], count: int) -> None:
+def _compare_halves(words: int, one: Host, two: Host, count: int) -> None:
     """All rows by one engine, and a half by each of two at the same time."""
     for number in range(ROUNDS + 1):
         first = 10_000 + 2 * number * count
         with utilisation() as busy_alone:
-            alone = hosts[0].score(Load(first, count))
+            alone = one.score(Load(first, count, words=words))
         with utilisation() as busy:
-            halves = _at_once({host: Load(first + count + place * count, count // 2) for place, host in enumerate(hosts)})
+            starts = {one: first + count, two: first + count + count // 2}
+            halves = _at_once({host: Load(start, count // 2, words=words) for host, start in starts.items()})
         slower = max(half.seconds for half in halves)
         if number:  # the first round warms both up
             print(
-                f"rows of {title}: one engine {count / alone.seconds:,.0f} rows/s "
+                f"rows of {alone.tokens / count:,.0f} tokens: one engine {count / alone.seconds:,.0f} rows/s "
                 f"({cpus(alone)}; GPU busy {busy_alone[0]}); two {count / slower:,.0f}, "
                 f"{alone.seconds / slower:.2f} times as many (GPU busy {busy[0]})",
                 flush=True,
@@ -52,10 +51,10 @@ def _compare_turns(policy: Host, judge: Host, count: int) -> None:
     """As many candidates drawn, then judged, and both at the same time, as a run does whose judge lags a block behind."""
     for number in range(ROUNDS + 1):
         first = 10_000 + 2 * number * count
-        drawn, judged = policy.score(Load(first, count)), judge.score(Load(first, count))
+        drawn, judged = policy.score(Load(first, count)), judge.score(Load(first, count, words=SHORT_WORDS))
         with utilisation() as busy:
-            both = _at_once({policy: Load(first + count, count), judge: Load(first + count, count)})
-        in_turns, together = drawn.seconds + judged.seconds, max(scored.seconds for scored in both)
+            at_once = _at_once({policy: Load(first + count, count), judge: Load(first + count, count, words=SHORT_WORDS)})
+        in_turns, together = drawn.seconds + judged.seconds, max(scored.seconds for scored in at_once)
         if number:
             print(
                 f"{count} candidates: drawn in {drawn.seconds:.2f} s, then judged in {judged.seconds:.2f} s; "
