@@ -41,7 +41,7 @@ LINES = {
     "share": "8 candidates: drawn in ",
     "start": "engine core",
     "parity": "parity: pytest ended with 0",
-    "precisions": "| tiny-r3-lora on tiny-genrm-principle | ",
+    "precisions": "| tiny-r3-lora against tiny-r3, both in bfloat16 | ",
 }
 """A part of what each step prints near its end."""
 

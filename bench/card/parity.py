@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from bench.card.hosts import Host, Load, on_gpu, running, start_scorer, sums
 HEADS = ("attributes", "first-logit", "five-class", "internlm2", "math-prm", "math-rm", "mean-variance", "principle")
 JUDGES = ("criteria", "genrm", "genrm-json", "genrm-principle", "r3", "reward-anything", "rm-r1")
 ADAPTED, ADAPTER, MERGED = "tiny-genrm-principle", "tiny-r3-lora", "tiny-r3"
-TOGETHER = 4
-"""Models on the card at a time, each in two precisions."""
+TOGETHER = 8
+"""Engines on the card at a time."""
 
 
 def run_parity(name: str, place: Path) -> None:
@@ -30,29 +31,26 @@ def run_parity(name: str, place: Path) -> None:
 
 def compare_precisions(name: str, place: Path) -> None:
     """Rewards of every built-in model in bfloat16 against float32, and of an adapter against the merged model."""
-    count = 64 if on_gpu() else 4
-    eager = {"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30} if on_gpu() else {}
-    start = partial(Host, start=start_scorer, **eager)
+    start = partial(
+        Host, start=start_scorer, **({"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30} if on_gpu() else {})
+    )
     rubric_rows = partial(sums, principles=())
-    models = [f"tiny-{model}" for model in ("scalar", *(HEADS + JUDGES if on_gpu() else ()))]
-    print_head("bfloat16 against float32, sums with a right and a wrong answer")
-    for group in (models[at : at + TOGETHER] for at in range(0, len(models), TOGETHER)):
-        with running(
-            *(
-                partial(
-                    start, f"{model} in {dtype}", folder=model, dtype=dtype, rows=rubric_rows if model == MERGED else sums
-                )
-                for model in group
-                for dtype in ("float32", "bfloat16")
-            )
-        ) as hosts:
-            rewards = {title: host.score(Load(0, count)).rewards for title, host in hosts.items()}
-        for model in group:
-            print_drift(model, *(rewards[f"{model} in {dtype}"] for dtype in ("float32", "bfloat16")))
-    with running(
-        partial(start, MERGED, folder=MERGED, dtype="bfloat16", rows=rubric_rows),
-        partial(start, ADAPTER, folder=ADAPTED, adapter=ADAPTER, dtype="bfloat16", rows=rubric_rows),
-    ) as hosts:
-        merged, adapted = (hosts[title].score(Load(0, count)).rewards for title in (MERGED, ADAPTER))
-    print_head("an adapter against the merged model, both in bfloat16")
-    print_drift(f"{ADAPTER} on {ADAPTED}", merged, adapted)
+    starts = [
+        partial(start, f"{model} in {dtype}", folder=model, dtype=dtype, rows=rubric_rows if model == MERGED else sums)
+        for model in (f"tiny-{model}" for model in (("scalar", *HEADS, *JUDGES) if on_gpu() else ("scalar",)))
+        for dtype in ("float32", "bfloat16")
+    ]
+    adapted = partial(start, ADAPTER, folder=ADAPTED, adapter=ADAPTER, dtype="bfloat16", rows=rubric_rows)
+    merged = partial(start, f"{MERGED} in bfloat16", folder=MERGED, dtype="bfloat16", rows=rubric_rows)
+    starts += [adapted] if on_gpu() else [adapted, merged]
+    rewards: dict[str, Sequence[float | None]] = {}
+    for first in range(0, len(starts), TOGETHER):
+        with running(*starts[first : first + TOGETHER]) as hosts:
+            rewards |= {title: host.score(Load(0, 64 if on_gpu() else 4)).rewards for title, host in hosts.items()}
+    print_head("sums with a right and a wrong answer")
+    for title in rewards:
+        lower = title.replace("float32", "bfloat16")
+        if lower != title and lower in rewards:
+            print_drift(f"{lower} against float32", rewards[title], rewards[lower])
+    if rewards.keys() >= {ADAPTER, f"{MERGED} in bfloat16"}:
+        print_drift(f"{ADAPTER} against {MERGED}, both in bfloat16", rewards[f"{MERGED} in bfloat16"], rewards[ADAPTER])

@@ -110,7 +110,7 @@ def measure_short(name: str, place: Path) -> None:
     if on_gpu():  # on a CPU there are no graphs
         starts.append(partial(Host, "ours without graphs", start_scorer, **common, enforce_eager=True))
     with running(*starts) as hosts:
-        measure_in_turns([*hosts.values()], count, against=[hosts["bare"]])
+        measure_in_turns([*hosts.values()], count, against=[host for title, host in hosts.items() if title == "bare"])
         ours = hosts["ours"]
         rendered = ours.score(Load(0, count))
         print(f"rendering and tokenising: {count / rendered.rendering_seconds:,.0f} rows/s in one process")
