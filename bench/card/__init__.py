@@ -4,6 +4,7 @@
 (`hosts`). Without a GPU each step runs at the size `tiny`, to show that the step itself works.
 """
 
+import importlib
 import os
 import shutil
 import sys
@@ -13,35 +14,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from actors.engine.fork_server import SWITCH, share
-from bench.card.drift import compare_bytes, compare_families
-from bench.card.endpoint import measure_endpoint
 from bench.card.hosts import on_gpu, print_versions
-from bench.card.parity import compare_precisions, run_parity
-from bench.card.rates import compare_fp8, measure_short
-from bench.card.sharing import measure_sharing
-from bench.card.start import measure_start
-from bench.card.votes import measure_votes
 
-STEPS: dict[str, tuple[Callable[[str, Path], None], str]] = {
-    "bytes": (compare_bytes, "8b"),
-    "families": (compare_families, "tiny"),
-    "fp8": (compare_fp8, "8b"),
-    "short": (measure_short, "0.6b"),
-    "endpoint": (measure_endpoint, "0.6b"),
-    "votes": (measure_votes, "8b"),
-    "share": (measure_sharing, "0.6b"),
-    "start": (measure_start, "8b"),
-    "parity": (run_parity, "tiny"),
-    "precisions": (compare_precisions, "tiny"),
+STEPS = {
+    "bytes": ("drift.compare_bytes", "8b"),
+    "families": ("drift.compare_families", "tiny"),
+    "fp8": ("rates.compare_fp8", "8b"),
+    "short": ("rates.measure_short", "0.6b"),
+    "endpoint": ("endpoint.measure_endpoint", "0.6b"),
+    "votes": ("votes.measure_votes", "8b"),
+    "share": ("sharing.measure_sharing", "0.6b"),
+    "start": ("start.measure_start", "8b"),
+    "parity": ("parity.run_parity", "tiny"),
+    "precisions": ("parity.compare_precisions", "tiny"),
 }
-"""Each step with the size that it has on a card, the most valuable one first."""
+"""Each step's module and function here, which is imported when it runs, with the size that it has on a card; the most
+valuable one first."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """`card STEP`, or `card STEP SIZE` with a name of `bench.speed.SIZES`."""
     if not arguments or arguments[0] not in STEPS:
         sys.exit(f"usage: python -m bench card STEP [SIZE], where STEP is one of: {', '.join(STEPS)}")
-    step, size = STEPS[arguments[0]]
+    place_of_step, size = STEPS[arguments[0]]
+    module, _, function = place_of_step.partition(".")
+    step: Callable[[str, Path], None] = getattr(importlib.import_module(f"bench.card.{module}"), function)
     size = arguments[1] if len(arguments) > 1 else size if on_gpu() else "tiny"
     root = "/dev/shm" if shutil.disk_usage("/dev/shm").free > 1 << 35 else None  # 16 GB of weights are written in seconds
     print_versions()

@@ -89,7 +89,7 @@ def compare_bytes(name: str, place: Path) -> None:
             print_head("batch 1")
             print_drift("deterministic against default", *rewards.values())
         measured = [hosts[title] for title in rewards]
-        measure_in_turns(measured, size.conversations if on_gpu() else 30, against=measured[:1])
+        measure_in_turns(measured, size.conversations // 2 if on_gpu() else 30, against=measured[:1])
 
 
 def compare_families(name: str, place: Path) -> None:

@@ -17,7 +17,7 @@ def measure_endpoint(name: str, place: Path) -> None:
     # An 8B reads some 40,000 tokens a second, and a round of a server is to take a few seconds.
     budget = 600_000 if size.parameters < 10**9 else 250_000
     loads = [(tokens, min(2000, budget // tokens), 64) for tokens in (50, 300, 1000)]
-    loads.append((300, BURST, BURST))
+    loads.append((50, BURST, BURST))
     few = not on_gpu()
     cases = [
         serve.Case(

@@ -17,13 +17,13 @@ ROWS = 300
 
 
 def measure_start(name: str, place: Path) -> None:
-    """`assay score` of 300 rows with nothing compiled, and twice with all of it: the moments of each step."""
+    """`assay score` of 300 rows with nothing compiled, and again with all of it: the moments of each step."""
     size = SIZES[name]
     folder = write_weights(place / "model", size)
     rows = ROWS if on_gpu() else 20
     write_corpus(place / "corpus.jsonl", conversations(size, 0, rows))
     os.environ |= {variable: str(place / "caches" / variable.lower()) for variable in CACHES}
-    for number, title in enumerate(("cold", "warm", "warm")):
+    for number, title in enumerate(("cold", "warm")):
         file, start = place / f"timeline-{number}", time.time()
         command = [
             *(sys.executable, "-m", "assay", "score", str(place / "corpus.jsonl"), str(place / f"scored-{number}")),
