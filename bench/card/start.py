@@ -29,7 +29,7 @@ def measure_start(name: str, place: Path) -> None:
             *(sys.executable, "-m", "assay", "score", str(place / "corpus.jsonl"), str(place / f"scored-{number}")),
             *("--model", str(folder), "--family", "scalar"),
         ]
-        subprocess.run(command, check=True, capture_output=True, env=os.environ | {timeline.FILE: str(file)})
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {timeline.FILE: str(file)})
         seconds = time.time() - start
         print(
             f"\n{name}, {title}: assay score of {rows} rows in {seconds:.1f} s; a step goes on until its process' next one"
