@@ -5,7 +5,6 @@
 """
 
 import importlib
-import os
 import shutil
 import sys
 import tempfile
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from actors.engine.fork_server import SWITCH, share
 from bench.card.hosts import on_gpu, print_versions
 
 STEPS = {
@@ -42,7 +40,6 @@ def main(arguments: Sequence[str]) -> None:
     size = arguments[1] if len(arguments) > 1 else size if on_gpu() else "tiny"
     root = "/dev/shm" if shutil.disk_usage("/dev/shm").free > 1 << 35 else None  # 16 GB of weights are written in seconds
     print_versions()
-    os.environ[SWITCH] = share()  # on a CPU one process imports vLLM for all engines
     with tempfile.TemporaryDirectory(dir=root) as place:
         start = time.monotonic()
         step(size, Path(place))

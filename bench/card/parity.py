@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench.card.drift import print_drift, print_head
 from bench.card.hosts import Host, Load, on_gpu, running, start_scorer, sums
@@ -31,9 +32,8 @@ def run_parity(name: str, place: Path) -> None:
 
 def compare_precisions(name: str, place: Path) -> None:
     """Rewards of every built-in model in bfloat16 against float32, and of an adapter against the merged model."""
-    start = partial(
-        Host, start=start_scorer, **({"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30} if on_gpu() else {})
-    )
+    eager: dict[str, Any] = {"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30} if on_gpu() else {}
+    start = partial(Host, start=start_scorer, **eager)
     rubric_rows = partial(sums, principles=())
     starts = [
         partial(start, f"{model} in {dtype}", folder=model, dtype=dtype, rows=rubric_rows if model == MERGED else sums)
