@@ -19,15 +19,13 @@ def measure_endpoint(name: str, place: Path) -> None:
     loads = [(tokens, min(2000, budget // tokens), 64) for tokens in (50, 300, 1000)]
     loads.append((50, BURST, BURST))
     few = not on_gpu()
+    if few:
+        loads = [(50, 10, 5)]
     cases = [
         serve.Case(
-            f"{name}, {requests} requests of {tokens} tokens, {clients} at a time",
-            folder,
-            10 if few else requests,
-            tokens,
-            clients=5 if few else clients,
+            f"{name}, {requests} requests of {tokens} tokens, {clients} at a time", folder, requests, tokens, clients=clients
         )
-        for tokens, requests, clients in (loads[:1] if few else loads)
+        for tokens, requests, clients in loads
     ]
     engine = serve.ENGINE if few else {"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 20 << 30}
     serve.measure(cases, place, engine, dtype=size.dtype)
