@@ -14,7 +14,7 @@ from random import Random
 
 from actors.records import Message, Response, Role, ScoreRequest
 from pipelines.results.certificates.certificate import Certificate, Effect, Finding, measure
-from pipelines.workflows.certifying.certify_model import ORIGINAL, Question, original_rewards, pair_rewards
+from pipelines.workflows.certifying.certify_model import ORIGINAL, Question, certify, original_rewards, pair_rewards
 from pipelines.workflows.certifying.changes import CHANGES, Left, apply
 
 SEEDS = 20
@@ -85,22 +85,21 @@ def _mean(runs: Sequence[Mapping[str, Effect]], change: str) -> float:
 def _run_models() -> Iterator[str]:
     """Tiny models: a head that rewards words around an answer, which is a planted bias, and a judge that compares."""
     from pipelines.settings.certify_settings import CertifySettings  # these start what the rest doesn't need
-    from pipelines.workflows.certifying.certify_model import certify
+    from pipelines.settings.options import build
     from tiny_models.synthetic import main as write_rows
 
     with tempfile.TemporaryDirectory() as folder:
         corpus, pairs = Path(folder, "corpus.jsonl"), Path(folder, "pairs.jsonl")
         write_rows(["--rows", "300", "--out", str(corpus)])
         pairs.write_text("".join(json.dumps(row) + "\n" for row in sums()))
-        for number, (rows, model) in enumerate(((corpus, VERBOSE), (pairs, GENRM))):
-            settings = CertifySettings.model_validate(
-                {"inputs": [str(rows)], "output": f"{folder}/{number}", "model": model}
-            )
-            yield from _table(certify(settings))
+        head = {"inputs": str(corpus), "output": f"{folder}/head", "model": "tiny-attributes", "weights": VERBOSE}
+        judge = {"inputs": str(pairs), "output": f"{folder}/judge", "model": "tiny-genrm", "votes": 1}
+        for settings in (head, judge):
+            yield from _table(certify(build(CertifySettings, settings)))
 
 
-VERBOSE = {"model": "tiny-attributes", "weights": {"verbosity": 1.0}}
-GENRM = {"model": "tiny-genrm", "judge": {"votes": 1}}
+VERBOSE = {"verbosity": 1.0}
+"""Weights of a head that make its reward the words around an answer: a planted bias of a real model."""
 
 
 def sums() -> Iterator[dict[str, str]]:

@@ -15,12 +15,14 @@ from pipelines.settings.certify_settings import CertifySettings
 if TYPE_CHECKING:
     from pipelines.results.certificates.certificate import Certificate
 
-_OPTIONS = ("inputs", "output", "max_effect", "sample", "family", "rubric", "votes", "engine", "overwrite")
+_OPTIONS = ("inputs", "output", "max_effect", "limit", "family", "rubric", "votes", "engine", "overwrite")
 
 
 @command()
 @argument("model", CertifySettings)
-@settings_options(CertifySettings, "model", only=_OPTIONS, inputs=("--on",), output=("--out",))
+@settings_options(
+    CertifySettings, "model", "append", "prefix", "text", "log", only=_OPTIONS, inputs=("--on",), output=("--out",)
+)
 @json_option
 def certify(as_json: bool, **options: Any) -> None:
     """Measure how far what should not matter moves the rewards of MODEL, a head or a judge, on rows that it scores.

@@ -9,7 +9,7 @@
 import json
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from random import Random
 from typing import Any, NamedTuple
@@ -18,28 +18,21 @@ from actors.contracts.family import PRINCIPLE
 from actors.contracts.judge import Judge
 from actors.contracts.showings import Shows
 from actors.errors import OutputError, SettingsError, SourceError
-from actors.records import Message, RenderedRequest, Response, Role, ScoreRequest
-from actors.reward_model import RewardModel, resolve_model
+from actors.records import Message, RenderedRequest, Role, ScoreRequest
 from actors.settings.verifier import is_verifier
-from actors.text.counted import counts_text
 from actors.text.tool_calls import as_messages
 from pipelines.data import storage
-from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.formats import RowRequests
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.columns import REASON, REWARD
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
-from pipelines.folders.run_folder.member_runs import is_fake
+from pipelines.folders.run_folder.member_runs import MEMBERS, is_fake
 from pipelines.folders.run_folder.parts import Parts, read_tables
-from pipelines.folders.scored_corpus.candidates import Candidate
-from pipelines.folders.scored_corpus.read_back import Reader
-from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.certificates.certificate import CONFIDENCE, KIND, ORDER, SEED, Certificate, Pair, Trial, measure
-from pipelines.run.prepare.choose_shape import preview_of
-from pipelines.run.prepare.preview import Preview, fill_fields
+from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.row_sample import read_sample
-from pipelines.run.prepare.score_requests import renderer
+from pipelines.run.prepare.score_requests import Preparation, renderer
 from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.certify_settings import CertifySettings
@@ -47,12 +40,12 @@ from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.certifying.changes import CHANGES, Left, apply
 
 ORIGINAL = "original"
-_PARTS = 20
-"""Parts of a scored corpus from which rows are drawn."""
 _OF_RUN = ("render", "engine", "work", "store", "overwrite", "accept_versions")
 _IMPOSSIBLE = {Left.SAME_PROMPT, Left.ONE_RESPONSE, Left.NOT_SAMPLED}
 Key = tuple[int, str]
 """The number of a question, and the name of a change."""
+Counts = Mapping[str, Counter[str]]
+"""Questions that a change isn't measured on, by change and reason; of `ORIGINAL` the rows that gave none."""
 Rewards = Mapping[Key, Sequence[tuple[float | None, str | None]]]
 """For each response of a question its reward, and the reason why there is none."""
 
@@ -72,17 +65,19 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     progress = progress or NoProgress()
     if is_verifier(settings.model.model):
         raise SettingsError(f"{settings.model.model} compares by code, and has no bias to certify: give a head or a judge")
-    model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
-    drawn = fill_fields(_draw(settings), model.model, model.family.field_names, model.family.needed_fields)
-    left, counts = Counter[str](), defaultdict[str, Counter[str]](Counter)
-    questions = _questions(drawn, left)
-    requests = _changed(settings, model, questions, left, counts)
+    settings = settings.model_copy(update={"corpus": _corpus(settings.corpus)})
+    plan = resolve_run.resolve(settings, notify=progress.noted)
+    progress.planned(plan.shape_found)
+    sample = read_sample(plan.files, settings.corpus.max_record_bytes).rows
+    counts: Counts = defaultdict(Counter)
+    questions = _questions(map(plan.preparation.requests, sample), counts)
+    requests = _changed(plan.preparation, questions, counts)
     originals = {key: request for key, request in requests.items() if key[1] == ORIGINAL}
     if not originals:
-        raise SourceError(f"none of the {drawn.looked} gives a question that {model.model} can judge: {counts_text(left)}")
+        raise SourceError(f"{', '.join(settings.corpus.inputs)} has no row with a response to certify on")
     progress.noted(f"{len(originals):,} questions with their changes are {len(requests):,} rows to be scored")
     manifest, rewards = _score(settings, settings.model, "rows", requests, progress)
-    family = model.family
+    family = plan.preparation.model.family
     # A seed decides texts that are sampled, and the order of lists.
     if isinstance(family, Judge) and (family.recorded(1)["temperature"] or family.shows is Shows.ALL):
         judge = settings.model.judge.model_copy(update={"seed": settings.model.judge.seed + 1})
@@ -96,79 +91,55 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     single_verdicts = isinstance(family, Judge) and family.votes == 1 and not family.marks
     deviation, effects = measure(trials, original_rewards(rewards), single_verdicts)
     certificate = Certificate(
-        *(model.model, settings.inputs, len(originals), dict(left), deviation, CONFIDENCE, effects),
-        *(is_fake(manifest), manifest.identity, manifest.made_with),
+        *(settings.model.model, settings.corpus.inputs, len(originals), dict(counts[ORIGINAL]), deviation, CONFIDENCE),
+        *(effects, is_fake(manifest), manifest.identity, manifest.made_with),
     )
     KIND.write(settings.output, KIND.marked(asdict(certificate)))
     return certificate
 
 
-def _draw(settings: CertifySettings) -> Preview:
-    """Rows at random, read as `score` reads them; of a scored corpus its responses that have a reward."""
-    (first, *more) = settings.inputs
-    if more or not storage.is_folder(first) or read_manifest(first) is None:
-        files, _, _ = find_corpus(settings.inputs)
-        rows = read_sample(files, CorpusSettings.model_fields["max_record_bytes"].default).rows
-        return preview_of(settings.rows, _sample(rows, settings.sample))
-    corpus = open_scored(first, "certify")
-    reader = Reader.of(corpus.manifest).carrying(())
-    parts = _sample([part for part, _ in corpus.entries], _PARTS)
-    tables = (table for part in parts for table in corpus.responses.tables(part, reader.reads))
-    scored = ([response for response in row if isinstance(response, Candidate)] for row in reader.candidates(tables))
-    drawn = _sample(list(filter(None, scored)), settings.sample)
-    shape = preview_of(settings.rows, []).row_shape
-    return Preview(shape, [row[0].read().fields for row in drawn], list(map(_requests, drawn)))
+def _corpus(corpus: CorpusSettings) -> CorpusSettings:
+    """The corpus; of a scored folder the files that it was made of, read as they were."""
+    (first, *more) = corpus.inputs
+    manifest = read_manifest(first) if not more and storage.is_folder(first) else None
+    if manifest is None:
+        return corpus
+    if manifest.columns.drawn:
+        raise SourceError(f"{first} holds candidates of a policy: give what `filter --rows responses` makes of it")
+    first_run = next(iter(manifest.identity.get(MEMBERS, {}).values()), {"identity": manifest.identity})["identity"]
+    shape = corpus.format if first_run["own_columns"] else first_run["shape"]
+    return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), "format": shape})
 
 
-def _sample(items: Sequence[Any], count: int) -> list[Any]:
-    """At most so many of the items at random, in their order; the same ones each time."""
-    return [items[place] for place in sorted(Random(0).sample(range(len(items)), min(count, len(items))))]
-
-
-def _requests(candidates: Sequence[Candidate]) -> RowRequests:
-    """The scored responses of a row, as the row was read."""
-    responses: dict[tuple[Message, ...], list[Response]] = defaultdict(list)
-    for candidate in candidates:
-        responses[candidate.context].append(Response(candidate.name, candidate.turn.content, candidate.turn.calls))
-    made = (ScoreRequest(context, tuple(of), tools=candidates[0].tools) for context, of in responses.items())
-    return RowRequests(tuple(candidate.name for candidate in candidates), tuple(made), ())
-
-
-def _questions(drawn: Preview, left: Counter[str]) -> dict[int, Question]:
+def _questions(rows: Iterable[RowRequests], counts: Counts) -> dict[int, Question]:
     """One question of each row, by its number; rows without any are counted by the reason."""
     questions: dict[int, Question] = {}
-    for number, row in enumerate(drawn.row_requests):
+    for number, row in enumerate(rows):
         if row.requests:
-            # By what the row says, and not by its place: in a smaller sample it is the same question.
+            # By what the row says, and not by its place: on fewer rows it is the same question.
             draw = Random("".join(request.prompt_hash for request in row.requests))
             request = draw.choice(row.requests)
             questions[number] = Question(request, draw.randrange(len(request.responses)))
         else:
-            left[row.rejected[0].reason.value] += 1
+            counts[ORIGINAL][row.rejected[0].reason.value] += 1
     return questions
 
 
-def _changed(
-    settings: CertifySettings,
-    model: RewardModel,
-    questions: Mapping[int, Question],
-    left: Counter[str],
-    counts: Mapping[str, Counter[str]],
-) -> dict[Key, ScoreRequest]:
+def _changed(preparation: Preparation, questions: Mapping[int, Question], counts: Counts) -> dict[Key, ScoreRequest]:
     """The questions as they are and changed, without what can't be judged or is the same prompt, which is counted."""
     made: dict[Key, ScoreRequest | Left] = {(number, ORIGINAL): request for number, (request, _) in questions.items()}
     made |= {(number, each.name): apply(each, *question) for number, question in questions.items() for each in CHANGES}
     requests = {key: request for key, request in made.items() if not isinstance(request, Left)}
-    render = renderer(model, settings.render).render
+    render = renderer(preparation.model, preparation.render).render
     rendered = dict(zip(requests, render(list(requests.values())), strict=True))
     for (number, name), request in made.items():
         if (number, ORIGINAL) not in requests:  # it was refused: originals come first
             requests.pop((number, name), None)
             continue
         why = request if isinstance(request, Left) else _why_unshown(rendered[number, name], rendered[number, ORIGINAL])
-        if why is not None and (name != ORIGINAL or why != Left.SAME_PROMPT):
+        if why is not None and (name, why) != (ORIGINAL, Left.SAME_PROMPT):
             requests.pop((number, name), None)
-            (left if name == ORIGINAL else counts[name])[str(why)] += 1
+            counts[name][str(why)] += 1
     return requests
 
 

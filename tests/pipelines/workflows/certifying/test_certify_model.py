@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from actors.errors import OutputError, SettingsError, SourceError
-from bench.certify import GENRM, VERBOSE, sums
+from bench.certify import VERBOSE, sums
 from pipelines.results.certificates.certificate import Certificate, Effect, Finding
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.certify_settings import CertifySettings
@@ -122,15 +122,15 @@ def test_a_certificate_resumes_and_other_rows_are_refused(tmp_path: Path) -> Non
     assert certify(settings(rows, out)) == first
     assert written(out / "scored-rows") == before
     with pytest.raises(OutputError, match="certificate on other rows; --overwrite replaces it"):
-        certify(settings(rows, out, sample=40))
-    assert certify(settings(rows, out, sample=40, overwrite=True)).questions == 40
+        certify(settings(rows, out, limit=40))
+    assert certify(settings(rows, out, limit=40, overwrite=True)).questions == 40
 
 
 def test_what_cant_be_certified_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="exact-match compares by code"):
         certify(settings(corpus(tmp_path), tmp_path / "out", model="exact-match"))
     refused = write(tmp_path / "r.jsonl", lines([chat("What?", "<extra_id_1>")] * 3))
-    with pytest.raises(SourceError, match=r"none of the 3 rows looked at gives a question .*: 3 control_token"):
+    with pytest.raises(SourceError, match="could be judged: 3 control_token"):
         certify(settings(refused, tmp_path / "out"))
 
 
@@ -180,22 +180,16 @@ def test_the_command_says_effects_and_a_gate_ends_it_with_5(tmp_path: Path) -> N
 def test_real_models_with_planted_biases_are_caught(tmp_path: Path) -> None:
     """A head whose reward is the verbosity that it reads, and a judge of pairs that is asked in one order only."""
     wordy = corpus(tmp_path, 90)
-    verbose = certify(
-        CertifySettings.model_validate({"model": VERBOSE, "inputs": [str(wordy)], "output": str(tmp_path / "v")})
-    )
+    verbose = certify(settings(wordy, tmp_path / "v", engine="vllm", weights=VERBOSE))
     length = effects_of(verbose)["length"]
     assert (length.finding, verbose.made_up) == (Finding.SEEN, False)
     assert length.size is not None
     assert length.size > 0.5
     pairs = write(tmp_path / "p.jsonl", lines(sums()))
-    drawing = {**GENRM, "judge": {"votes": 1, "temperature": 2.0}}
-    judged = certify(
-        CertifySettings.model_validate({"model": drawing, "inputs": [str(pairs)], "output": str(tmp_path / "g")})
-    )
+    judged = certify(settings(pairs, tmp_path / "g", model="tiny-genrm", engine="vllm", votes=1, temperature=2.0))
     effects = effects_of(judged)
     assert effects["order"].pairs + sum(effects["order"].left.values()) == judged.questions
     assert effects["seed"].finding is Finding.SEEN
-    both = {"model": "tiny-genrm", "judge": {"votes": 2, "temperature": 0.0}}
-    settled = certify(CertifySettings.model_validate({"model": both, "inputs": [str(pairs)], "output": str(tmp_path / "b")}))
+    settled = certify(settings(pairs, tmp_path / "b", model="tiny-genrm", engine="vllm", votes=2, temperature=0.0))
     assert effects_of(settled)["order"].finding is Finding.NOT_SHOWN  # it is asked in both orders
     assert effects_of(settled)["seed"].finding is Finding.NOT_SHOWN
