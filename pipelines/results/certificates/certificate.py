@@ -35,7 +35,7 @@ LEAST_PAIRS = 30
 class Finding(StrEnum):
     """What the pairs say of an effect."""
 
-    SEEN = "seen"  # its interval is on one side of 0
+    SEEN = "seen"  # its interval is on one side of 0; of a seed, rewards have moved
     NOT_SEEN = "not seen"
     NOT_SHOWN = "not shown"  # the model gets the same prompt, or samples nothing: it can't have this effect
     TOO_FEW = "too few pairs"
@@ -134,8 +134,9 @@ def _effect(trial: Trial, deviation: float, level: float, single_verdicts: bool)
     size = low = high = float(moves.mean())
     if np.ptp(moves) > 0:
         low, high = map(float, t.interval(level, len(moves) - 1, size, sem(moves)))
-    # A mean of the last bits, as of sums in another order, is none.
-    is_seen = (low > 0 or high < 0) and abs(size) * deviation > SAME_REWARD
+    low = max(low, 0.0) if name == SEED else low
+    # Without signs a mean above 0 is no chance: rewards have moved. One of the last bits, as of sums in another order, is none.
+    is_seen = (low > 0 or high < 0 or name == SEED) and abs(size) * deviation > SAME_REWARD
     flips = [flip for pair in pairs if (flip := _flips(pair, single_verdicts)) is not None]
     shares = (sum(flips) / len(flips), interval(sum(flips), len(flips), level)) if flips else ()
     finding = Finding.SEEN if is_seen else Finding.NOT_SEEN

@@ -70,6 +70,12 @@ def test_a_seed_has_a_size_though_its_changes_cancel() -> None:
     assert effect_of("length", pairs).finding is Finding.NOT_SEEN
     assert effect_of(SEED, pairs).change == pytest.approx(1.0)
     assert effect_of(SEED, pairs).finding is Finding.SEEN
+    # A few large moves: Student's interval reaches below 0, where no move without a sign is, and yet they were seen.
+    few = effect_of(SEED, [Pair([a, b], [a + 5 * (place < 3), b], 0) for place, (a, b) in enumerate(REWARDS.tolist())])
+    assert few.finding is Finding.SEEN
+    assert few.size_interval is not None
+    assert few.size_interval[0] == 0
+    assert effect_of(SEED, [Pair([a, b], [a, b], 0) for a, b in REWARDS.tolist()]).finding is Finding.NOT_SEEN
 
 
 def test_ties_are_verdicts_and_single_responses_have_one_only_where_a_text_says_it() -> None:

@@ -186,7 +186,7 @@ def test_real_models_with_planted_biases_are_caught(tmp_path: Path) -> None:
     assert length.size is not None
     assert length.size > 0.5
     pairs = write(tmp_path / "p.jsonl", lines(sums()))
-    judged = certify(settings(pairs, tmp_path / "g", model="tiny-genrm", engine="vllm", votes=1, temperature=2.0))
+    judged = certify(settings(pairs, tmp_path / "g", model="tiny-genrm", engine="vllm", votes=1, temperature=1.5))
     effects = effects_of(judged)
     assert effects["order"].pairs + sum(effects["order"].left.values()) == judged.questions
     assert effects["seed"].finding is Finding.SEEN
