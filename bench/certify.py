@@ -22,7 +22,7 @@ QUESTIONS = 1000
 _WORDS = ("It", "comes", "to", "five", "as", "two", "and", "three", "are", "numbers", "that", "make", "this", "sum.", "You")
 Bias = Callable[[int, str], float]
 """What a judge adds to the reward of a response at a position with a text."""
-KEYS = frozenset({"key_thought_process", "key_colon", "key_step_by_step"})
+KEYS = frozenset({"key_thought", "key_colon", "key_steps"})
 PLANTED: Mapping[str, tuple[Bias, frozenset[str]]] = {
     "length": (lambda place, text: 0.3 * math.log2(len(text)), frozenset({"length"})),
     "position": (lambda place, text: 0.3 * (place == 0), frozenset({"order"})),

@@ -135,7 +135,7 @@ def _effect(trial: Trial, deviation: float, level: float, single_verdicts: bool)
     if np.ptp(moves) > 0:
         low, high = map(float, t.interval(level, len(moves) - 1, size, sem(moves)))
     low = max(low, 0.0) if name == SEED else low
-    # Without signs a mean above 0 is no chance: rewards have moved. One of the last bits, as of sums in another order, is none.
+    # Without signs a mean above 0 is no chance: rewards have moved. A mean of the last bits, as of another batch, is none.
     is_seen = (low > 0 or high < 0 or name == SEED) and abs(size) * deviation > SAME_REWARD
     flips = [flip for pair in pairs if (flip := _flips(pair, single_verdicts)) is not None]
     shares = (sum(flips) / len(flips), interval(sum(flips), len(flips), level)) if flips else ()

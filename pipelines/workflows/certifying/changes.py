@@ -40,7 +40,7 @@ _PADDING = (
     "I hope this answer is helpful to you. Please let me know if anything in it is unclear. I would be happy to go through "
     "it once more. Feel free to ask a further question at any time. Thank you for taking the time to read this. "
 )
-_KEYS = {"thought_process": "Thought process:", "colon": ":", "step_by_step": "Let's solve this step by step."}
+_KEYS = {"thought": "Thought process:", "colon": ":", "steps": "Let's solve this step by step."}
 """Of "One Token to Fool LLM-as-a-Judge" (arXiv 2507.08794), where they are the whole response."""
 _NOT_PROSE = re.compile(r"```|~~~|^ {4}|^\t|^\s*\||\A\s*[\[{<]|</\w", re.MULTILINE)
 _MARKDOWN = re.compile(r"^\s*([#>*+-]|\d+[.)])\s|\*\*", re.MULTILINE)
