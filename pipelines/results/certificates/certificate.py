@@ -97,7 +97,7 @@ class Certificate(Readable):
 
     model: str
     rows: Sequence[str]
-    """Where the rows are from, as it was given."""
+    """Where the rows are from: as it was given, or the files of a scored corpus."""
     questions: int
     """Prompts with their responses, one a row, that were scored as they are."""
     left: Mapping[str, int]
