@@ -55,7 +55,6 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "opencompass/CompassJudger-2-32B-Instruct": _QWEN25_32B,
         "prometheus-eval/prometheus-7b-v2.0": Size(7.24e9, 32, 4096, 14336, 32, 8, 128, "config of Mistral-7B-v0.2"),
         "Salesforce/FARE-8B": _QWEN3_8B,
-        "Salesforce/FARE-20B": Size(20.9e9, 24, 2880, 2880, 64, 8, 64, "config of gpt-oss-20b", active=3.6e9),
     }
 )
 """By hub id; of models that come in several sizes, the largest."""

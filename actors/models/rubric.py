@@ -77,15 +77,12 @@ class Rubric(Judge):
             "--rubric preset:prometheus2, and others of that name",
             card="arXiv 2405.01535",
         ),
-        *(
-            KnownModel(
-                f"Salesforce/FARE-{size}B",
-                "its prompt is in its card, for a rubric of yours",
-                "CC-BY-NC-4.0",
-                card="arXiv 2510.17793",
-                limits="not for commercial use",
-            )
-            for size in (8, 20)
+        KnownModel(
+            "Salesforce/FARE-*",
+            "8 and 20 billion; its prompt is in its card, for a rubric of yours",
+            "CC-BY-NC-4.0",
+            card="arXiv 2510.17793",
+            limits="not for commercial use",
         ),
     )
     ways = frozenset({"principles"})
