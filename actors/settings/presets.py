@@ -10,7 +10,10 @@ _FOLDER = Path(__file__).parent / "published_rubrics"
 
 def presets() -> Mapping[str, str]:
     """What each is in a few words, by its name: the first line of its file."""
-    return {path.stem: _first_line(path).removeprefix("# ") for path in sorted(_FOLDER.glob("*.yaml"))}
+    return {
+        path.stem: _first_line(path).removeprefix("# ")
+        for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem)
+    }
 
 
 def preset_path(value: Any) -> Any:
