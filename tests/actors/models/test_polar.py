@@ -24,8 +24,8 @@ from tests.support.contract import NOTICED, TOLERANCE, conversations
 from tests.support.models import assistant, engine_of, ids_of, reason_of, request, reward_model, system, tool, user
 from tests.support.tiny_references import reference
 
-LONG = " 7" * 2048
-"""4,096 tokens, one too many beside a BOS."""
+LONG = "7" + " 7" * 2048
+"""4,097 tokens; with two fewer and a BOS it is as long as can be."""
 OTHER_NAMES = {"<|reward|>": "[UNUSED_TOKEN_130]", "<|start|>": "<|reward|>"}
 
 
