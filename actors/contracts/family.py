@@ -160,7 +160,10 @@ class Family(ABC):
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """Fields of config.json that vLLM gets with other values, so that it returns these outputs."""
-        return {"num_labels": self.head_labels} if self.head_labels else {}
+        labels = {"num_labels": self.head_labels} if self.head_labels else {}
+        # transformers has a class for the text alone of Gemma 3 and Qwen3.5, and vLLM converts what it calls without "Text".
+        body, text, head = checkpoint.architecture.partition("TextFor")
+        return labels | ({"architectures": [f"{body}For{head}"]} if text else {})
 
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
