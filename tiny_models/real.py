@@ -125,7 +125,9 @@ def _write_body(body: Body, folder: Path) -> None:
     # The embeddings are the output layer's weights, too, and stored once.
     weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {key: value for key, value in model.config.to_dict().items() if key != "quantization_config"}
+    # The path is that of the draft: without it a checkpoint is the same on every machine.
+    left_out = {"quantization_config", "_name_or_path"}
+    config = {key: value for key, value in model.config.to_dict().items() if key not in left_out}
     _write_json(folder / "config.json", {**config, "architectures": [type(model).__name__], "dtype": "float32"})
 
 
