@@ -305,6 +305,10 @@ def _check_can_be_cut(family: Family, model: str) -> None:
     """Raise `SettingsError` for a family whose prompts can't lose their beginning."""
     if isinstance(family, Judge):
         raise SettingsError(f"--set too_long=cut-left is for reward heads: {model} would lose what it is asked to do")
+    if family.needed_fields:
+        raise SettingsError(
+            f"--set too_long=cut-left is for models of conversations: {model} would lose its {family.needed_fields[0]}"
+        )
     if family.steps:  # the rest would be scored as if it were the whole response, from another number of steps
         raise SettingsError(f"--set too_long=cut-left is for models of whole responses: {model} would lose the first steps")
 

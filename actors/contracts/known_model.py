@@ -28,11 +28,17 @@ class Golden:
 
     @classmethod
     def answers(
-        cls, context: tuple[Message, ...], rewards: Mapping[str, float], tolerance: float, principle: str | None = None
+        cls,
+        context: tuple[Message, ...],
+        rewards: Mapping[str, float],
+        tolerance: float,
+        principle: str | None = None,
+        fields: Mapping[str, str] = MappingProxyType({}),
     ) -> Self:
         """A conversation, and answers to it with their rewards."""
         responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
-        return cls(ScoreRequest(context, responses, (principle,) if principle else ()), tuple(rewards.values()), tolerance)
+        request = ScoreRequest(context, responses, (principle,) if principle else (), fields=fields)
+        return cls(request, tuple(rewards.values()), tolerance)
 
 
 @dataclass(frozen=True, slots=True)
