@@ -19,6 +19,7 @@ _QWEN25_7B = Size(7.62e9, 28, 3584, 18944, 28, 4, 128, "config of Qwen2.5-7B")
 _QWEN3_235B = Size(235e9, 94, 4096, 12288, 64, 4, 128, "config of Qwen3-235B-A22B", active=22e9)
 _QWEN3_14B = Size(14.8e9, 40, 5120, 17408, 40, 8, 128, "config of Qwen3-14B")
 _QWEN3_8B = Size(8.19e9, 36, 4096, 12288, 32, 8, 128, "config of Qwen3-8B")
+_GEMMA2_27B = Size(27.2e9, 46, 4608, 36864, 32, 16, 128, "config of Gemma-2-27B")
 _LLAMA_8B = Size(8.03e9, 32, 4096, 14336, 32, 8, 128, "config of Llama-3.1-8B")
 
 SIZES: Mapping[str, Size] = MappingProxyType(
@@ -39,7 +40,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         ),
         "nvidia/Qwen3-Nemotron-235B-A22B-GenRM": _QWEN3_235B,
         "nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603": _QWEN3_235B,
-        "Skywork/Skywork-Reward-Gemma-2-27B": Size(27.2e9, 46, 4608, 36864, 32, 16, 128, "config of Gemma-2-27B"),
+        "Skywork/Skywork-Reward-Gemma-2-27B": _GEMMA2_27B,
         "Skywork/Skywork-Reward-Llama-3.1-8B": _LLAMA_8B,
         "Skywork/Skywork-Reward-V2-Llama-3.1-8B": _LLAMA_8B,
         "Skywork/Skywork-Reward-V2-Qwen3-8B": _QWEN3_8B,
@@ -48,6 +49,14 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "Qwen/Qwen2.5-Math-PRM-72B": _QWEN25_72B,
         "Qwen/Qwen2.5-Math-PRM-7B": _QWEN25_7B,
         "Qwen/Qwen2.5-Math-7B-PRM800K": _QWEN25_7B,
+        "RLHFlow/ArmoRM-Llama3-8B-v0.1": _LLAMA_8B,
+        "nicolinho/QRM-Llama3.1-8B-v2": _LLAMA_8B,
+        "nicolinho/QRM-Llama3.1-8B": _LLAMA_8B,
+        "nicolinho/QRM-Llama3-8B": _LLAMA_8B,
+        "Ray2333/GRM-llama3-8B-sftreg": _LLAMA_8B,
+        "infly/INF-ORM-Llama3.1-70B": _LLAMA_70B,
+        "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": _GEMMA2_27B,
+        "lenovo/Lenovo-Reward-Gemma-2-27B-v0.1": _GEMMA2_27B,
         "gaotang/RM-R1-DeepSeek-Distilled-Qwen-32B": _QWEN25_32B,
         "gaotang/RM-R1-Qwen2.5-Instruct-32B": _QWEN25_32B,
         "rubricreward/R3-Qwen3-14B-14k": _QWEN3_14B,

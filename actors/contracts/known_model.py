@@ -17,6 +17,8 @@ class Golden:
     rewards: tuple[float, ...]
     """One for each response, in the request's order."""
     tolerance: float
+    output: str | None = None
+    """The name of the output that `rewards` are of, where the authors publish one; None for the reward."""
 
     @classmethod
     def each(
@@ -28,11 +30,17 @@ class Golden:
 
     @classmethod
     def answers(
-        cls, context: tuple[Message, ...], rewards: Mapping[str, float], tolerance: float, principle: str | None = None
+        cls,
+        context: tuple[Message, ...],
+        rewards: Mapping[str, float],
+        tolerance: float,
+        principle: str | None = None,
+        output: str | None = None,
     ) -> Self:
-        """A conversation, and answers to it with their rewards."""
+        """A conversation, and answers to it with their rewards, or that output of them."""
         responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
-        return cls(ScoreRequest(context, responses, (principle,) if principle else ()), tuple(rewards.values()), tolerance)
+        request = ScoreRequest(context, responses, (principle,) if principle else ())
+        return cls(request, tuple(rewards.values()), tolerance, output)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ class Task(StrEnum):
     """The head's outputs at the last token."""
     TOKEN_CLASSIFY = "token_classify"
     """The head's outputs at every position."""
+    EMBED = "embed"
+    """The outputs at the last token of a head that is applied to the engine's hidden states, outside of its model."""
     GENERATE = "generate"
     VERIFY = "verify"
     """No model: code compares texts."""
@@ -39,7 +41,7 @@ class Task(StrEnum):
     @property
     def pools(self) -> bool:
         """Whether it returns the outputs of a head."""
-        return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY)
+        return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY, Task.EMBED)
 
     @property
     def writes(self) -> bool:
@@ -143,7 +145,8 @@ class Engine(ABC):
     ) -> Pooled:
         """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
 
-        `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default.
+        `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default, or,
+        of `Task.EMBED`, those of the states at length one.
         `uncached`: all tokens go through the model, even if the prefix cache has them.
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
         the last token.
