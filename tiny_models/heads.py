@@ -1,7 +1,7 @@
 """Makes the tiny models whose heads read hidden states, without training: `python -m tiny_models.heads [--out DIR]`.
 
-Bodies and heads are random, by one seed, so that a wrong reading gives other numbers: each head has the tensors, names and files
-of a published one, with biases and running statistics that can't be left out unnoticed.
+Bodies and heads are random, by one seed, so that a wrong reading gives other numbers: each head has the tensors, names and
+files of a published one, with biases and running statistics that can't be left out unnoticed.
 """
 
 import argparse

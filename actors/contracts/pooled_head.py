@@ -35,12 +35,16 @@ def find_last(ids: Sequence[int], pattern: Sequence[int]) -> int | None:
 
 @dataclass(frozen=True)
 class Head:
-    """A head in memory: its tensors by name, in float32, the config.json beside them, and the tokens of its gate, if any."""
+    """A `StateHead`: its tensors by name, in float32, the config.json beside them, and the tokens of its gate, if any."""
 
     family: "PooledHead"
     tensors: Mapping[str, "Tensor"]
     config: Mapping[str, Any]
     gate: Sequence[int] = ()
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        return self.family.head_prefixes
 
     def ends(self, ids: Sequence[int]) -> tuple[int, ...]:
         """The lengths at which a prompt is cut to be read: up to the first token of its gate, and whole.
@@ -54,7 +58,6 @@ class Head:
         return start + 1, len(ids)
 
     def outputs(self, *states: "Tensor") -> tuple[float, ...]:
-        """The outputs by the hidden states at `ends`, each [hidden]."""
         import torch
 
         with torch.inference_mode():

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
@@ -111,6 +111,20 @@ class Generation:
     logprobs: tuple[Mapping[int, float], ...]
     cached_tokens: int
     computed_tokens: int
+
+
+class StateHead(Protocol):
+    """A head outside of the engine's model, for `Task.EMBED`: it is applied to hidden states."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """How the names of its tensors begin among the checkpoint's, which the engine's model doesn't have."""
+
+    def ends(self, ids: Sequence[int]) -> Sequence[int]:
+        """The lengths at which a prompt is cut, whose last tokens' states it takes; the last is the whole prompt's."""
+
+    def outputs(self, *states: Any) -> tuple[float, ...]:
+        """The outputs by these states, which are tensors of torch, [hidden] each."""
 
 
 class Engine(ABC):

@@ -26,7 +26,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from actors.checkpoint.checkpoint_files import Adapter
-from actors.contracts.pooled_head import Head
 from actors.engine import fork_server
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import (
@@ -37,7 +36,7 @@ from actors.engine.engine_arguments import (
 )
 from actors.engine.engine_folder import EngineFolder
 from actors.engine.process_reaper import ProcessReaper
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, Task, positions
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, StateHead, Task, positions
 from actors.engine.vllm_environment import set_environment, variables
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
@@ -140,7 +139,7 @@ class VllmEngine(Engine):
         settings: EngineSettings,
         hf_overrides: Mapping[str, Any] | None = None,
         adapter: Adapter | None = None,
-        head: Head | None = None,
+        head: StateHead | None = None,
         placement: Any = None,
         online: bool = False,
     ) -> None:
@@ -160,7 +159,7 @@ class VllmEngine(Engine):
             on_cpu=current_platform.is_cpu(),
             adapter_rank=rank,
             placed=placement is not None,
-            left_out=() if head is None else head.family.head_prefixes,
+            left_out=() if head is None else head.left_out,
         ) | {
             "model": model_path,
             "revision": revision,

@@ -159,8 +159,8 @@ def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[in
         states, units = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
         if any(map(_are_equal, states, units)):
             raise ModelError(
-                f"self-test of {model.model}: the engine normalises its hidden states to length one, and the head takes them "
-                "as they are"
+                f"self-test of {model.model}: the engine normalises its hidden states to length one, and the head takes "
+                "them as they are"
             )
         return "outputs: raw, without an activation"
     activate = _default_activation(model.checkpoint.config)
