@@ -169,7 +169,7 @@ class PooledHead(OneLogit):
 class GatedObjectives(PooledHead):
     """Rewards by several objectives, which a gate at the end of the prompt weighs: ArmoRM's design, on Llama 3."""
 
-    read_at = "the last token's hidden state; the gate's where the last assistant turn's header begins"
+    read_at = "the last token's hidden state; the gate's at the end of the turn before the response"
     architecture = "ForRewardModelWithGating"
     head_prefixes = ("regression_layer.", "gating.", "reward_transform_matrix")
     gate_text = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"

@@ -18,7 +18,7 @@ class Grm(PooledHead):
 
     name = "grm"
     summary = "the value head of a language model at its last token (*ForCausalLM, vhead_layer_type mlp)"
-    source = "arXiv 2406.10216; Ray2333/GRM-*-sftreg model cards; reward-bench, rewardbench/models/grm.py"
+    source = "Ray2333/GRM-*-sftreg model cards; reward-bench, rewardbench/models/grm.py"
     read_at = "v_head on the last token's hidden state, in float32"
     range = "unbounded; compare responses to one prompt"
     architecture = "ForCausalLM"
