@@ -63,7 +63,7 @@ class LimitSettings(Settings):
     """seconds until the rollouts of a prompt that wait in /verify for others get no reward"""
     body_timeout_s: float = Field(default=30.0, gt=0)
     """seconds in which a client must send its body; later gets 408"""
-    answer_timeout_s: float = Field(default=600.0, gt=0)
+    answer_timeout_s: float = Field(default=600.0, gt=0, le=600)
     """seconds until a request without an answer gets 504; a client can set less with X-Timeout-Seconds"""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.contracts.served import Served
 from actors.endpoint.endpoint_engine import EndpointEngine
-from actors.errors import PromptRefused
+from actors.errors import EndpointError, PromptRefused
 from actors.records import Reason, RenderedRequest, Score, Status
 from actors.scorers.head_scorer import Scorer, Scores, gather
 
@@ -17,6 +17,7 @@ class ServedScorer(Scorer):
 
     def __init__(self, family: Served, engine: EndpointEngine) -> None:
         self._outputs = {*family.outputs()}
+        self._fingerprint = family.fingerprint
         self._engine: EndpointEngine = engine
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
@@ -35,7 +36,16 @@ class ServedScorer(Scorer):
         return tuple(replace(score, reasoned=response.reasoned) for response, score in responses)
 
     def _read(self, answer: Any, count: int) -> list[Score]:
-        """The scores in an answer. Raises `ValueError` or the like if it holds others than so many."""
+        """The scores in an answer. Raises `ValueError` or the like if it holds others than so many.
+
+        Raises `EndpointError` if another model gave them: under one name, an endpoint may replace a model by another.
+        """
+        if answer["system_fingerprint"] != self._fingerprint:
+            raise EndpointError(
+                f"the endpoint answers with another model than the one that this run began with (fingerprint "
+                f"{answer['system_fingerprint']}, at the start {self._fingerprint}): what is scored stays; score to a new "
+                "folder, or serve the first model again"
+            )
         (data,) = answer["data"]
         scores = [_read_score(response, self._outputs) for response in data["responses"]]
         if len(scores) != count:

@@ -6,13 +6,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from actors.contracts.judge import Judge
-from actors.records import Reasoning
 from deploy.errors import ApiError
 from deploy.models.service import ServedModel
 from deploy.wire.bodies import Serving
-from pipelines.folders.run_folder.manifest import ENGINE, versions
-
-_VERSIONS = {name: version for name, version in versions().items() if name in ENGINE}
 
 router = APIRouter(tags=["about the endpoint"])
 
@@ -73,19 +69,6 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "fields": list(family.field_names),
         "compares": family.together,
         "template_hash": model.hashes.get("template"),
-        "identity": _identity(served),
-    }
-
-
-def _identity(served: ServedModel) -> dict[str, Any]:
-    """What the numbers depend on, as a scored corpus records it: of two equal ones, rewards are the same."""
-    model, family = served.model, served.model.family
-    return {
-        "revision": model.revision,
-        **model.identity_on(served.engine),
-        "versions": _VERSIONS,
-        "render": served.render.recorded(),
-        "reasoning": (model.reasoning_by(served.render) or Reasoning.REJECT).value,
-        "steps": family.steps,
-        "within_row": family.is_within_row(model.weights),
+        "identity": served.identity,
+        "system_fingerprint": served.fingerprint,
     }

@@ -101,6 +101,7 @@ class RewardsResponse(Body):
     object: str = "rewards"
     created: int
     model: str
+    system_fingerprint: str = Field(description="of what decides the numbers: the model's card has the same")
     data: list[Rewards]
     usage: dict[str, int]
 
@@ -122,8 +123,9 @@ async def rewards(body: RewardsRequest, service: Serving) -> RewardsResponse:
     prompt, completion = tokens_of([score for result in complete for score in result.scores])
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     return RewardsResponse(
-        id=f"rewards-{uuid.uuid4().hex}", created=int(time.time()), model=served.name, data=data, usage=usage
-    )
+        id=f"rewards-{uuid.uuid4().hex}", created=int(time.time()), model=served.name,
+        system_fingerprint=served.fingerprint, data=data, usage=usage,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

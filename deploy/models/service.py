@@ -5,15 +5,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import methodcaller
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Reason, Response, ScoreRequest
+from actors.records import Reason, Reasoning, Response, ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import HeadOutputs
 from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScores
@@ -23,6 +24,7 @@ from deploy.metrics.counters import Meters
 from deploy.models.cohorts import Cohorts
 from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
 from deploy.settings import LimitSettings
+from pipelines.folders.run_folder.manifest import ENGINE, identity_mark, versions
 
 T = TypeVar("T")
 
@@ -60,6 +62,25 @@ class ServedModel:
     def name(self) -> str:
         """The name in answers, errors and metrics."""
         return self.names[0]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What the numbers depend on, as a scored corpus records it: of two equal ones, rewards are the same."""
+        model, family = self.model, self.model.family
+        return {
+            "revision": model.revision,
+            **model.identity_on(self.engine),
+            "versions": {name: version for name, version in versions().items() if name in ENGINE},
+            "render": self.render.recorded(),
+            "reasoning": (model.reasoning_by(self.render) or Reasoning.REJECT).value,
+            "steps": family.steps,
+            "within_row": family.is_within_row(model.weights),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the identity, for answers: while a model is replaced, replicas of two models answer under one name."""
+        return identity_mark(self.identity)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. Raises `ApiError`."""

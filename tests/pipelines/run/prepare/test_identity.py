@@ -271,7 +271,7 @@ def test_an_argument_of_the_engine_is_ours_or_in_the_identity_or_is_known_to_cha
 
 SERVED = {
     "id": "served", "root": "served", "kind": "head", "outputs": ["score"], "weights": {"score": 1.0},
-    "takes_principles": False, "needs_principles": False,
+    "takes_principles": False, "needs_principles": False, "system_fingerprint": "0123abcd",
     "identity": {"reasoning": "reject", "render": {}, "steps": False, "within_row": False},
 }  # fmt: skip
 """What `assay serve` lists of a model."""

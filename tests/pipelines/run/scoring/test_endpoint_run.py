@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from actors.errors import OutputError, RunStopped, SettingsError
+from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
+from actors.records import Reasoning
+from actors.settings.replica import RenderSettings
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
@@ -96,6 +98,26 @@ def test_rewards_of_another_endpoint_of_ours_are_those_of_a_run_here(tmp_path: P
     assert [[row[name] for name in names] for row in scored(remote)] == [
         [row[name] for name in names] for row in scored(local)
     ]
+
+
+def test_a_run_ends_when_another_model_answers_under_the_same_name(tmp_path: Path) -> None:
+    """As while `assay serve` is replaced by one with other settings, of which HAProxy asks both."""
+    how = RenderSettings(reasoning=Reasoning.STRIP)
+    before, after = application([scorer(MODEL)]), application([scorer(MODEL, reasoning=Reasoning.STRIP)], render=how)
+    asked: list[str] = []
+
+    async def replaced(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await (after if asked.count("/v1/rewards") > 80 else before)(scope, receive, send)
+
+    corpus, output = corpus_of(tmp_path, 200), tmp_path / "out"
+    with listening(replaced) as address:
+        run = settings(corpus, output, model=MODEL, engine="none", endpoint=f"{address}/v1", part_rows=8)
+        with pytest.raises(EndpointError, match="answers with another model than the one that this run began with"):
+            score(run)
+        assert 0 < len(scored(output)) <= 80
+        with pytest.raises(OutputError, match="reasoning"):
+            score(run)
 
 
 def test_a_batch_run_sends_all_prompts_together(tmp_path: Path) -> None:
