@@ -89,6 +89,7 @@ def _kill(address: str) -> None:
 def _deploy(least: int, most: int) -> None:
     scaling = {"min_replicas": least, "max_replicas": most, "target_requests": 64, "upscale_delay_s": 0.0}
     engine = {"max_in_flight": IN_FLIGHT, "engine_args": {"latency_s": SERVICE_S}}
+    serve.delete("assay")  # the replicas of the step before would be kept for as long as their load may come back
     deploy(MODEL, scaling=scaling, engine=engine, limits={"max_requests": 2 * BURST})
     wait(lambda: len(replica_pids()) == least and serve.status().applications["assay"].status == "RUNNING")
 

@@ -95,7 +95,7 @@ def _run_models() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.jsonl")
         corpus.write_text("".join(json.dumps(row) + "\n" for row in arithmetic_rows(6000)))
-        models, where = ["tiny-scalar", "tiny-attributes"], "reward >= 0"
+        models, where = ["tiny-scalar", "tiny-attributes"], "reward >= 7"
         done = assay.cascade(str(corpus), f"{folder}/cascade", models=models, where=where)
         assay.score(str(corpus), f"{folder}/large", model=models[-1])
         kept, wrong, wanted, lost = compare(Path(folder, "cascade"), Path(folder, "large"), where)

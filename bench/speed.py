@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -65,8 +65,10 @@ SIZES = {
     "0.6b": Size(28, 1024, 3072, 16, 8, 151_936, 300, 4000, "bfloat16", 128),
     "1b": Size(16, 2048, 8192, 32, 8, 128_256, 300, 4000, "bfloat16"),
     "8b": Size(32, 4096, 14336, 32, 8, 128_256, 300, 600, "bfloat16"),
+    "32b": Size(64, 5120, 25600, 64, 8, 151_936, 300, 150, "bfloat16", 128),
 }
-"""`0.6b`, `1b` and `8b` have the sizes of Qwen3 0.6B, Llama 3.2 1B and Llama 3.1 8B; the tokenizer is tiny-scalar's."""
+"""`0.6b`, `1b`, `8b` and `32b` have the sizes of Qwen3 0.6B, Llama 3.2 1B, Llama 3.1 8B and Qwen3 32B; the tokenizer is
+tiny-scalar's."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -188,13 +190,18 @@ def _time_peer(peer: Any, requests: Sequence[RenderedRequest]) -> float:
     return seconds
 
 
+def write_corpus(path: Path, turns: Iterable[tuple[str, str]]) -> None:
+    """A line with `messages` for each question with its answer."""
+    with path.open("w", encoding="utf-8") as lines:
+        for question, answer in turns:
+            messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+            lines.write(json.dumps({"messages": messages}) + "\n")
+
+
 def run_job(folder: Path, size: Size, place: Path, engine: Mapping[str, Any]) -> None:
     """`assay score` on as many conversations as three rounds: tokens per second between its first part and its last."""
     corpus, scored = place / "corpus.jsonl", place / "scored"
-    with corpus.open("w", encoding="utf-8") as lines:
-        for question, answer in conversations(size, 1_000_000, ROUNDS * size.conversations):
-            turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-            lines.write(json.dumps({"messages": turns}) + "\n")
+    write_corpus(corpus, conversations(size, 1_000_000, ROUNDS * size.conversations))
     arguments = {"enable_prefix_caching": "false", **engine}
     options = [
         "--family",

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from actors.errors import SettingsError
 
 GIB = 2**30
-GPUS = {"80GB": 81_559 * 2**20, "141GB": 143_771 * 2**20}
-"""Bytes of a card's memory, as nvidia-smi reports an H100 and an H200; an A100 of 80 GB has 0.4 % more."""
-BYTES = {"float32": 4.0, "bfloat16": 2.0, "fp8": 1.0}
-"""Bytes of a parameter. What quantised checkpoints keep in 16 bits (norms, embeddings) fits into the spare room."""
+BYTES = {"float32": 4.0, "bfloat16": 2.0, "fp8": 1.0, "nvfp4": 0.6, "int4": 0.6}
+"""Bytes of a parameter. What checkpoints in 8 bits keep in 16 (norms, embeddings) fits into the spare room. In 4 bits it is
+included, as are the scales: NVIDIA's NVFP4 checkpoint of 549 billion parameters has 331 GB (docs/nemotron/ultra3 of
+https://github.com/NVIDIA-NeMo/Nemotron)."""
 
-_USED = 0.9
-"""The share of a card's memory that vLLM takes (`gpu_memory_utilization`)."""
+USED = 0.9
+"""The share of a card's memory that vLLM takes by default (`gpu_memory_utilization`)."""
 _OVERHEAD = 3 * GIB
 """Bytes for CUDA, NCCL's buffers, and fragmentation."""
 _STEP_TOKENS = 16_384
@@ -43,6 +43,27 @@ class Size:
     """Parameters that one token uses, in a mixture of experts; None if it uses all."""
     dtype: str = "bfloat16"
     """The precision that the checkpoint names."""
+    embeddings: float = 0.0
+    """Parameters that reading a prompt multiplies nothing with: the embeddings and the output layer. 0 if not known."""
+    cached_layers: int | None = None
+    """Layers with keys and values; None if all have."""
+    state: float = 0.0
+    """Bytes that the recurrent layers (Mamba, linear attention) keep of each prompt that runs."""
+    quantised: str | None = None
+    """The precision, a key of `BYTES`, that the checkpoint was quantised to."""
+    stored: float | None = None
+    """Bytes of a quantised checkpoint's files, if they are here."""
+
+    @property
+    def computed(self) -> float:
+        """Parameters that each token of a prompt is multiplied with."""
+        return (self.active or self.parameters) - self.embeddings
+
+    def bytes_in(self, precision: str) -> float:
+        """Bytes of a parameter on average, with the weights in this precision, a key of `BYTES`."""
+        if self.stored is not None and precision == self.quantised:
+            return self.stored / self.parameters
+        return BYTES[precision]
 
 
 class Layout(NamedTuple):
@@ -81,7 +102,7 @@ class Need:
     @property
     def can_fit(self) -> bool:
         """Whether the weights alone fit: the rest is a conservative estimate. Compared with all memory, not vLLM's share."""
-        return self.weights + _OVERHEAD <= self.room / _USED
+        return self.weights + _OVERHEAD <= self.room / USED
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`: the layout, and the arithmetic as text."""
@@ -100,18 +121,23 @@ def precision_of(dtype: str) -> str:
 
 
 def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float) -> Need:
-    """What a GPU must hold in a layout, for prompts with their answers of up to `context` tokens."""
+    """What a GPU must hold in a layout, for prompts with their answers of up to `context` tokens.
+
+    Experts take as much memory whether the GPUs share each of them or have some of them whole.
+    """
     tensor, pipeline = layout
     layers = math.ceil(size.layers / pipeline)  # in the stage with the most
     cached = max(_FEWEST_CONTEXTS * context, _FEWEST_CACHED)
+    cached_layers = layers if size.cached_layers is None else min(layers, size.cached_layers)
     kv_heads = max(1, size.kv_heads / tensor)  # with fewer heads than GPUs, every GPU has a copy of one
     value_bytes = max(2.0, parameter_bytes)  # keys, values and activations have 16 bits also where the weights have 8
     return Need(
         layout,
         weights=size.parameters * parameter_bytes * layers / size.layers / tensor,
-        cache=2 * value_bytes * cached * layers * kv_heads * size.head_dim,
+        cache=2 * value_bytes * cached * cached_layers * kv_heads * size.head_dim
+        + size.state * cached / context * layers / size.layers / tensor,
         activations=value_bytes * _STEP_TOKENS * (4 * size.hidden + 2 * size.intermediate / tensor),
-        room=_USED * gpu_bytes,
+        room=USED * gpu_bytes,
         cached_tokens=cached,
     )
 

@@ -1,5 +1,6 @@
 """The sizes of published models, for planning a layout without the checkpoint, and of checkpoints, from their files."""
 
+import json
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,17 +11,32 @@ from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.errors import ModelError, SettingsError
 
 _EXPERTS = ".experts."
+_KINDS = ("layers_block_type", "layer_types", "hybrid_override_pattern")
+_EMBEDDINGS = ("embed_tokens.weight", "embeddings.weight", "lm_head.weight")
+_QUANTISED = {
+    "nvfp4": ("nvfp4",),
+    "int4": ('"bits": 4', '"num_bits": 4', '"load_in_4bit": true', "mxfp4", "w4a16"),
+    "fp8": ("fp8", '"bits": 8', '"num_bits": 8', '"load_in_8bit": true'),
+}
+"""What tells a quantisation by its description in JSON, in this order: weights in NVFP4 may have a cache in FP8."""
 
-_LLAMA_70B = Size(70.6e9, 80, 8192, 28672, 64, 8, 128, "config of Llama-3.1-70B")
-_QWEN3_32B = Size(32.8e9, 64, 5120, 25600, 64, 8, 128, "config of Qwen3-32B")
+# Embeddings with the output layer, where a config was read: the vocabulary times the hidden size, twice.
+_LLAMA_70B = Size(70.6e9, 80, 8192, 28672, 64, 8, 128, "config of Llama-3.1-70B", embeddings=2.101e9)
+_QWEN3_32B = Size(32.8e9, 64, 5120, 25600, 64, 8, 128, "config of Qwen3-32B", embeddings=1.556e9)
 _QWEN25_32B = Size(32.8e9, 64, 5120, 27648, 40, 8, 128, "config of Qwen2.5-32B")
 _QWEN25_72B = Size(72.7e9, 80, 8192, 29568, 64, 8, 128, "config of Qwen2.5-72B")
 _QWEN25_7B = Size(7.62e9, 28, 3584, 18944, 28, 4, 128, "config of Qwen2.5-7B")
-_QWEN3_235B = Size(235e9, 94, 4096, 12288, 64, 4, 128, "config of Qwen3-235B-A22B", active=22e9)
+_QWEN3_235B = Size(235e9, 94, 4096, 12288, 64, 4, 128, "config of Qwen3-235B-A22B", 22e9, embeddings=1.245e9)
+# 48 layers of Mamba 2, 12 of attention and 48 of experts; 22 experts of 5120 and a shared one of 10240 read a token.
+_ULTRA = "config of NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16"
+_ULTRA_STATE = 48 * 256 * 64 * 128 * 4.0  # layers, heads, their size, that of the state, float32
+_NEMOTRON3_ULTRA = Size(
+    549.3e9, 108, 8192, 122880, 64, 2, 128, _ULTRA, 56.1e9, embeddings=2.147e9, cached_layers=12, state=_ULTRA_STATE
+)
 _QWEN3_14B = Size(14.8e9, 40, 5120, 17408, 40, 8, 128, "config of Qwen3-14B")
-_QWEN3_8B = Size(8.19e9, 36, 4096, 12288, 32, 8, 128, "config of Qwen3-8B")
 _GEMMA2_27B = Size(27.2e9, 46, 4608, 36864, 32, 16, 128, "config of Gemma-2-27B")
-_LLAMA_8B = Size(8.03e9, 32, 4096, 14336, 32, 8, 128, "config of Llama-3.1-8B")
+_QWEN3_8B = Size(8.19e9, 36, 4096, 12288, 32, 8, 128, "config of Qwen3-8B", embeddings=1.245e9)
+_LLAMA_8B = Size(8.03e9, 32, 4096, 14336, 32, 8, 128, "config of Llama-3.1-8B", embeddings=1.051e9)
 
 SIZES: Mapping[str, Size] = MappingProxyType(
     {
@@ -40,6 +56,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         ),
         "nvidia/Qwen3-Nemotron-235B-A22B-GenRM": _QWEN3_235B,
         "nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603": _QWEN3_235B,
+        "nvidia/Nemotron-3-Ultra-550B-A55B-GenRM": _NEMOTRON3_ULTRA,
         "Skywork/Skywork-Reward-Gemma-2-27B": _GEMMA2_27B,
         "Skywork/Skywork-Reward-Llama-3.1-8B": _LLAMA_8B,
         "Skywork/Skywork-Reward-V2-Llama-3.1-8B": _LLAMA_8B,
@@ -69,8 +86,8 @@ SIZES: Mapping[str, Size] = MappingProxyType(
 def size_of_model(model: str) -> Size:
     """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known."""
     named = {name.lower(): size for name, size in SIZES.items()}
-    if model.lower() in named:
-        return named[model.lower()]
+    if (name := model.lower().replace("nvidia/nvidia-", "nvidia/")) in named:  # the hub has both forms
+        return named[name]
     try:
         return size_of(Checkpoint.find(model, None))
     except ModelError as error:
@@ -80,26 +97,38 @@ def size_of_model(model: str) -> Size:
 def size_of(checkpoint: Checkpoint) -> Size:
     """The size of a checkpoint, by its config and the shapes of its weights, or of its class' ones if it has none here.
 
-    Raises `ModelError`.
+    A quantised checkpoint has several weights in a number of its files: their count is that of the class, and their bytes
+    are those of the files. Raises `ModelError`.
     """
-    tensors = checkpoint.tensors or _tensors_of_class(checkpoint)
+    quantised = _quantisation(checkpoint)
+    tensors = (checkpoint.tensors if quantised is None else {}) or _tensors_of_class(checkpoint)
     shapes = [shape for shape in tensors.values() if shape is not None]
     if not shapes or len(shapes) < len(tensors):
         raise ModelError(f"{checkpoint.folder}: some weight files are missing, so its size is unknown")
     config: Mapping[str, Any] = checkpoint.config.get("text_config") or checkpoint.config
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        kinds = list(next((config[name] for name in _KINDS if config.get(name)), ()))
+        cached = sum(kind == "*" or kind.endswith("attention") for kind in kinds) - kinds.count("linear_attention")
+        experts = (config.get("num_experts_per_tok") or 0) * (config.get("moe_intermediate_size") or 0)
+        experts += config.get("moe_shared_expert_intermediate_size") or 0
+        files = checkpoint.weight_files() if quantised and None not in checkpoint.tensors.values() else ()
         return Size(
             parameters=float(sum(math.prod(shape) for shape in shapes)),
-            layers=int(config["num_hidden_layers"]),
+            layers=int(config.get("num_hidden_layers") or len(kinds) or config["num_hidden_layers"]),
             hidden=hidden,
-            intermediate=int(config.get("intermediate_size") or 4 * hidden),
+            intermediate=int(max(config.get("intermediate_size") or 4 * hidden, experts)),
             heads=heads,
             kv_heads=int(config.get("num_key_value_heads") or heads),
             head_dim=int(config.get("head_dim") or hidden // heads),
             source=str(checkpoint.folder),
             active=_active(tensors, config),
             dtype=checkpoint.dtype,
+            embeddings=float(sum(math.prod(tensors[name] or ()) for name in tensors if name.endswith(_EMBEDDINGS))),
+            cached_layers=cached if kinds else None,
+            state=_state(config, kinds),
+            quantised=quantised,
+            stored=float(sum(file.stat().st_size for file in files)) or None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{checkpoint.folder}/config.json doesn't tell the model's size: {error!r}") from error
@@ -126,5 +155,27 @@ def _active(tensors: Mapping[str, tuple[int, ...] | None], config: Mapping[str, 
     experts = sum(count for name, count in shapes.items() if _EXPERTS in name)
     if not experts:
         return None
-    passed = config["num_experts_per_tok"] / (config.get("num_experts") or config["num_local_experts"])
+    routed = config.get("num_experts") or config.get("n_routed_experts") or config["num_local_experts"]
+    passed = config["num_experts_per_tok"] / routed
     return sum(shapes.values()) - experts * (1 - passed)
+
+
+def _state(config: Mapping[str, Any], kinds: list[str]) -> float:
+    """Bytes of the recurrent state of a prompt, in float32; that of the short convolutions fits into the spare room."""
+    mamba = ("mamba_num_heads", "mamba_head_dim", "ssm_state_size")
+    linear = ("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim")
+    layers = {mamba: kinds.count("mamba") + kinds.count("M"), linear: kinds.count("linear_attention")}
+    return 4.0 * sum(count * math.prod(config.get(name) or 0 for name in names) for names, count in layers.items())
+
+
+def _quantisation(checkpoint: Checkpoint) -> str | None:
+    """The precision that a checkpoint was quantised to, a key of `BYTES`; None if it wasn't. Raises `ModelError`."""
+    described = checkpoint.config.get("quantization_config")
+    beside = checkpoint.folder / "hf_quant_config.json"  # where Model Optimizer writes it
+    text = (json.dumps(described) if described or not beside.is_file() else beside.read_text()).lower()
+    for kind, marks in _QUANTISED.items():
+        if any(mark in text for mark in marks):
+            return kind
+    if described:
+        raise ModelError(f"{checkpoint.folder}/config.json: a quantization_config that can't be planned: {text[:200]}")
+    return None

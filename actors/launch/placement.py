@@ -23,7 +23,8 @@ from ray._private.state import state as ray_state
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from actors.capacity.layout import BYTES, GPUS, Layout, need, precision_of, smallest_layout
+from actors.capacity.cards import CARDS
+from actors.capacity.layout import BYTES, Layout, need, precision_of, smallest_layout
 from actors.capacity.sizes import size_of_model
 from actors.engine import fork_server
 from actors.errors import EngineError, ModelError, SettingsError
@@ -33,8 +34,8 @@ from actors.settings.replica import EngineSettings
 _NAME = "assay-engine"  # begins the names of our placement groups
 _NODE = "ray.io/node-id"  # the label that Ray gives each node
 _CARD = "accelerator_type:"  # begins the name of the resource that says a node's type of card
-_CARDS = {"H100": "80GB", "A100-80G": "80GB", "H200": "141GB"}
-_LARGEST = {"H100": 95_830 * 2**20}  # bytes of the H100 NVL, which Ray calls the same
+_CARDS = {"H100": CARDS["H100"], "A100-80G": CARDS["A100"], "H200": CARDS["H200"], "B200": CARDS["B200"]}
+_LARGEST = {"H100": CARDS["H100-NVL"].memory}  # which Ray calls the same
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
 """Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
 stays open before the nodes are checked again."""
@@ -93,7 +94,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     """Raise `SettingsError`, with the arithmetic, if a model can't fit the cluster's cards in its layout.
 
     Only a certain misfit is an error: the weights alone are more than the largest card has. What can't be known passes:
-    autoscaled nodes, cards that aren't in `GPUS`, models of unknown size, quantised models.
+    autoscaled nodes, cards that aren't in `_CARDS`, models of unknown size, quantised models.
     """
     if not engine_gpus(settings) or settings.autoscaled:
         return
@@ -109,7 +110,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
         return
     per_node = int(max(node["GPU"] for node in nodes))
     parameter_bytes = BYTES[precision_of(model.dtype)]
-    usual = max(GPUS[_CARDS[card]] for card in cards)
+    usual = max(_CARDS[card].memory for card in cards)
     largest = max(_LARGEST.get(card, usual) for card in cards)
     of_layout = functools.partial(need, size, _layout(settings), model.context, parameter_bytes=parameter_bytes)
     if not of_layout(gpu_bytes=largest).can_fit:

@@ -27,10 +27,10 @@ class PromptFrame:
     """The tokens that the family reads the reward at, where the template doesn't write them."""
     step: int | None
     """The token that ends a step, if the family judges steps."""
-    gate: Sequence[int]
-    """Ids that every prompt must hold (`Family.gate`)."""
     padding: int | None
     """The padding token, if the family's class in transformers passes over it."""
+    gate: Sequence[int] = ()
+    """Ids that every prompt must hold (`Family.gate`)."""
 
     @classmethod
     def of(cls, family: Family, tokenizer: ModelTokenizer, checkpoint: Checkpoint, second_bos: bool) -> "PromptFrame":
@@ -41,8 +41,8 @@ class PromptFrame:
             tokenizer.prepended if second_bos else [],
             list(family.appended(checkpoint)),
             step,
-            family.gate(checkpoint),
             padding,
+            family.gate(checkpoint),
         )
 
     def around(self, ids: list[int]) -> list[int]:

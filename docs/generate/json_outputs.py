@@ -130,6 +130,8 @@ class PlannedLayout(TypedDict):
     gpus: int
     arithmetic: str
     """What a GPU holds, as text."""
+    options: NotRequired[str]
+    """The options of `score` for it, without a corpus."""
 
 
 class PlannedFile(TypedDict):
@@ -146,6 +148,9 @@ class Speed(TypedDict):
     read: float
     written: float | None
     source: str
+    low: float
+    """The true speed is expected between so many times these figures, and `high` times."""
+    high: float
 
 
 class Interval(TypedDict):

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import click
@@ -306,21 +306,25 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     In this order: sample, refine, score, ensemble or cascade, filter, choose, pairs, export, evaluate, report.
     """
     from pipelines.cli import recipe_preflight
+    from pipelines.cli.recipe_engines import recipe_engines
     from pipelines.settings.recipe import read_recipe
 
     stages = [stage.steps for stage in read_recipe(recipe, assignments).stages]
     recipe_preflight.check_stages(stages)
-    for steps in stages:
-        recipe_preflight.check_steps(steps)
-        _run_steps(steps, as_json)
+    with recipe_engines(stages) as engines_for:
+        for steps in stages:
+            recipe_preflight.check_steps(steps)
+            _run_steps(steps, as_json, engines_for)
 
 
-def _run_steps(steps: Mapping[str, Any], as_json: bool) -> None:
+def _run_steps(steps: Mapping[str, Any], as_json: bool, engines_for: Callable[[Any], Any]) -> None:
     from pipelines.cli.commands import evaluate, report, sampling
 
     for name, step in steps.items():
         match name:
-            case "sample" | "refine" | "score":
+            case "score":
+                sampling.do_run(name, step, as_json, start_pipeline=engines_for(step))
+            case "sample" | "refine":
                 sampling.do_run(name, step, as_json)
             case "ensemble":
                 _ensemble(step, as_json)

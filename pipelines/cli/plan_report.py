@@ -8,7 +8,6 @@ from typing import TextIO
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from actors.capacity.throughputs import PEAK_SOURCE
 from actors.text.counted import counts_text, number_of
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
@@ -16,6 +15,7 @@ from pipelines.run.runtime.progress import duration
 from pipelines.run.runtime.screens import screen
 from pipelines.workflows.estimate.forecast import CorpusPlan
 from pipelines.workflows.estimate.intervals import Estimate
+from pipelines.workflows.estimate.layouts import engine_options
 
 _NOISE = 1e-6  # of sums of floats
 _NAMES = {
@@ -118,6 +118,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     bill = plan.bill
     if plan.layout is not None:
         yield str(plan.layout)
+        if plan.basis.size and (options := engine_options(plan.basis.size, plan.basis.card, plan.layout.layout)):
+            yield f"Options of `assay score`: {options}"
     if plan.advice:
         yield plan.advice
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
@@ -130,19 +132,23 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
             yield "No price: --set endpoint.input_price and endpoint.output_price are those of a million tokens"
         yield from (f"Assumed: {assumption}" for assumption in bill.assumptions)
         return
-    yield f"{number_of(bill.engines, 'engine')} on {number_of(bill.gpus, 'GPU')}; {parts}"
+    where = "CPUs" if plan.basis.gpu is None else number_of(bill.gpus, "GPU")
+    yield f"{number_of(bill.engines, 'engine')} on {where}; {parts}"
     if bill.speed is None:
+        card = "CPUs" if plan.basis.gpu is None else f"a GPU {plan.basis.gpu.name}"
         yield (
-            f"No throughput is published for this model in {plan.basis.precision}, so no time: --like FOLDER takes that of "
-            "an earlier run, --tokens-per-s is what you know of an engine"
+            f"No speed is expected of {card} for this model in {plan.basis.precision}, so no time: --like FOLDER takes that "
+            "of an earlier run, --tokens-per-s is what you know of an engine"
         )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
-        yield f"An engine reads {bill.speed.read:,.0f} tokens/s{writes}: {bill.speed.source}"
+        low, high = (f"{bill.speed.read * factor:,.0f}" for factor in (bill.speed.low, bill.speed.high))
+        reads = f"{bill.speed.read:,.0f} tokens/s" + (f" ({low} to {high})" if low != high else "")
+        yield f"An engine reads {reads}{writes}: {bill.speed.source}"
         start = bill.speed.start_s
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
     if bill.least_s is not None and bill.least_s.value >= 1:
         bound = duration(bill.least_s.value)
         where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
-        yield f"Less than {bound} it can't be {where}: {PEAK_SOURCE}"
+        yield f"Less than {bound} it can't be {where}: {bill.least_source}"
     yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)

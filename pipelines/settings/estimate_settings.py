@@ -2,23 +2,30 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from actors.capacity.cards import NO_GPU, find_card
 from actors.settings.base import OPTION, Settings
 from actors.settings.endpoint import HERE
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
 from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
 
+def _check_gpu(name: str) -> str:
+    return name if name == NO_GPU else find_card(name).name
+
+
 class CardSettings(Settings):
     """The GPUs that an engine is laid out on."""
 
-    gpu: Literal["80GB", "141GB"] = Field(default="80GB", json_schema_extra=OPTION)
-    """memory of a GPU: 80GB (A100, H100) or 141GB (H200)"""
-    precision: Literal["bfloat16", "fp8"] | None = None
-    """precision of the weights in GPU memory; default: the one of `dtype`"""
-    gpus_per_node: int = Field(default=8, ge=1)
-    """number of GPUs in a node"""
+    gpu: Annotated[str, AfterValidator(_check_gpu)] = Field(default="H100", json_schema_extra=OPTION)
+    """a GPU's name (H200, B200, L40S, MI300X), or its memory, such as 96GB; none: engines run on CPUs"""
+    precision: Literal["bfloat16", "fp8", "nvfp4", "int4"] | None = None
+    """precision of the weights in GPU memory; default: the checkpoint's, or the one of `dtype`"""
+    gpus_per_node: Annotated[int, Field(ge=1)] | None = None
+    """number of GPUs in a node; default: 4 of GB200 and GB300, 8 of others"""
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    """share of a GPU's memory that vLLM takes"""
     context: int | None = Field(default=None, ge=1)
     """maximum tokens of a prompt and its answer together; default: the context length on the model card"""
     tensor_parallel: int | None = Field(default=None, ge=1, json_schema_extra=OPTION)

@@ -95,5 +95,7 @@ def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
     if of_corpus:
         names = ", ".join(map(spell, of_corpus))
         raise SettingsError(f"{names}: of a corpus, and there is none; give its files, or a recipe")
-    plan = layout_of(build_from(LayoutSettings, options))
-    tell(as_json, plan.as_json(), [f"{plan.layout}: {number_of(plan.layout.gpus, 'GPU')} for an engine", str(plan)])
+    plan, engine = layout_of(build_from(LayoutSettings, options))
+    lines = [f"{plan.layout}: {number_of(plan.layout.gpus, 'GPU')} for an engine", str(plan)]
+    lines += [f"Options of `assay score`: {engine}"] if engine else []
+    tell(as_json, {**plan.as_json(), "options": engine}, lines)

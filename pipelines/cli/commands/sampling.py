@@ -71,8 +71,11 @@ def export(as_json: bool, **options: Any) -> None:
     do_export("export", build_from(ExportSettings, options), as_json)
 
 
-def do_run(step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool) -> None:
-    """Run the step `score`, `sample` or `refine`. Raises `NothingScored` if no response has a score."""
+def do_run(step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool, **shared: Any) -> None:
+    """Run the step `score`, `sample` or `refine`. Raises `NothingScored` if no response has a score.
+
+    `shared` is the `start_pipeline` of a `score` step whose engines aren't its alone.
+    """
     from pipelines.cli import report
     from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.run.sampling import refine_prompts, sample_prompts
@@ -86,7 +89,7 @@ def do_run(step: str, settings: ScoreSettings | SampleSettings | RefineSettings,
     }
     run, make_report = steps[step]
     with silence_ray():
-        summary = run(settings, TerminalProgress(), observers=observers_of(settings))
+        summary = run(settings, TerminalProgress(), observers=observers_of(settings), **shared)
     tell(as_json, summary.as_json(), make_report(summary, settings))
     (summary if step == "score" else summary.scored).check_scored()
 

@@ -1,4 +1,4 @@
-"""Engines that stay while runs of one model follow each other, such as the members of an ensemble with a rubric each.
+"""Engines that stay while runs of one model follow each other: members of an ensemble, or stages of a recipe.
 
 Ray Data ends the actors of a dataset with it. These engines are actors of ours, and the only step of a run's dataset hands
 them its blocks. For each run an engine has a `ScoreStep`, with the run's own folder, ledger and self-test: only the engine
@@ -16,6 +16,7 @@ import ray
 from ray.data import ActorPoolStrategy
 
 from actors.launch import placement
+from actors.launch.start_engine import engine_identity
 from pipelines.data.corpus.units import Unit
 from pipelines.run.runtime.engine_actors import Pool, pool
 from pipelines.run.runtime.engine_pool import concurrent_calls, engines_with_room, ledger
@@ -31,29 +32,34 @@ StepArguments = tuple[StepSettings, Any, Any]
 
 @contextmanager
 def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
-    """Starts pipelines of runs that follow each other, all of one `engine_identity`, on the engines that the first starts.
+    """Starts pipelines of runs that follow each other, on the engines that the first starts.
 
-    The engines end with the block, and after an error: those of a lost node would wait for a place for ever.
+    The engines end before a run of another `engine_identity`, with the block, and after an error: those of a lost node would
+    wait for a place for ever.
     """
-    engines: list[Pool] = []
+    engines: dict[str | None, Pool] = {}
     with ray_session(with_vllm=with_vllm), ExitStack() as stack:
 
         @contextmanager
         def scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
             engine, work = run.settings.engine, run.settings.work
-            if not engines:
+            identity = engine_identity(run.preparation.model, engine)
+            if identity not in engines:
+                engines.clear()
+                stack.close()
                 placement.wait_for_room(engine, run.preparation.model, notify)
                 options, size = placement.actor_options(engine), engines_with_room(engine, work)
-                engines.append(stack.enter_context(pool(SharedEngine, (), size=size, options=options)))
+                engines[identity] = stack.enter_context(pool(SharedEngine, (), size=size, options=options))
+            shared = engines[identity]
             deaths = ledger(work)
             arguments = (step_settings(run), share_files(run), deaths)
-            for actor in engines[0].actors:  # all start now, beside reading, and not with their first block
+            for actor in shared.actors:  # all start now, beside reading, and not with their first block
                 actor.begin.remote(arguments)
             calls = concurrent_calls(engine, run.part_rows)
-            places = len(engines[0].actors) * calls
+            places = len(shared.actors) * calls
             scored = prepared_rows(run, units).map_batches(
                 HandOver,
-                fn_constructor_args=(engines[0], calls, arguments),
+                fn_constructor_args=(shared, calls, arguments),
                 batch_size=None,
                 batch_format="pyarrow",
                 num_cpus=_CPUS,

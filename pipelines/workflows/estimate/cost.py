@@ -1,14 +1,15 @@
 """The cost of a plan's tokens: seconds, GPU-hours and money, by the speed of an engine.
 
-The speed is given (`--tokens-per-s`), measured in an earlier run (`--like`), or published for the card (`throughputs`).
+The speed is given (`--tokens-per-s`), measured in an earlier run (`--like`), or expected of the card (`throughputs`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from actors.capacity.cards import NO_GPU, Card, find_card
 from actors.capacity.layout import Layout, Size, precision_of
-from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
+from actors.capacity.throughputs import expected_speed, least_seconds
 from actors.endpoint.account import BYTES_PER_TOKEN
 from actors.endpoint.remote_model import RemoteModel
 from actors.engine.protocol import Task
@@ -38,8 +39,13 @@ class CostBasis:
 
     @property
     def precision(self) -> str:
-        """The precision of the weights, a key of `BYTES` and of `PEAK`."""
-        return self.card.precision or precision_of(self.model.dtype)
+        """The precision of the weights, a key of `BYTES`."""
+        return self.card.precision or (self.size and self.size.quantised) or precision_of(self.model.dtype)
+
+    @property
+    def gpu(self) -> Card | None:
+        """The card of the engines; None if they run on CPUs."""
+        return None if self.card.gpu == NO_GPU else find_card(self.card.gpu)
 
     @property
     def engine_layout(self) -> Layout:
@@ -48,8 +54,8 @@ class CostBasis:
 
     @property
     def gpus(self) -> int:
-        """GPUs per engine."""
-        return self.engine_layout.gpus
+        """GPUs per engine; 0 on CPUs."""
+        return 0 if self.gpu is None else self.engine_layout.gpus
 
     @property
     def verifies(self) -> bool:
@@ -66,7 +72,7 @@ class EngineSpeed(NamedTuple):
     """Tokens per second of one engine: prompt tokens `read`, and tokens `written` by a judge (None: included in `read`).
 
     With `passes`, `read` counts the tokens of forward passes (`read_tokens`), not `prompt_tokens`. `start_s` is how long an
-    engine takes to start, in seconds.
+    engine takes to start, in seconds. The true speed is expected between `low` and `high` times this one.
     """
 
     read: float
@@ -74,11 +80,13 @@ class EngineSpeed(NamedTuple):
     source: str
     passes: bool = False
     start_s: float | None = None
+    low: float = 1.0
+    high: float = 1.0
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Time and cost of a run. None where no speed, no price or no size is known.
+    """Time and cost of a run. None where no speed, no price or no size is known; on CPUs there are no GPU-hours.
 
     `least_s` is a lower bound: all tokens at the peak FLOP/s of the card.
     """
@@ -92,6 +100,7 @@ class CostEstimate:
     cost: Estimate | None
     least_s: Estimate | None
     assumptions: tuple[str, ...]
+    least_source: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For `--json` and the file."""
@@ -99,14 +108,14 @@ class CostEstimate:
         return {
             "gpus": self.gpus,
             "engines": self.engines,
-            "speed": speed and {"read": speed.read, "written": speed.written, "source": speed.source},
+            "speed": speed and {name: getattr(speed, name) for name in ("read", "written", "source", "low", "high")},
             "start_s": speed.start_s if speed else None,
             "written_tokens": _json(self.written),
             "work_s": _json(self.work_s),
             "gpu_hours": _json(self.gpu_hours),
             "cost": _json(self.cost),
             "least_s": _json(self.least_s),
-            "least_source": PEAK_SOURCE if self.least_s else None,
+            "least_source": self.least_source,
         }
 
 
@@ -117,6 +126,8 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
     if basis.verifies:
         nothing = Estimate.exact(0)
         return CostEstimate(0, basis.pool.replicas or 1, None, None, None, nothing, nothing, None, ())
+    if basis.gpu is None and (settings.gpus is not None or settings.gpu_price is not None):
+        raise SettingsError("--gpu none plans engines on CPUs, which have no --gpus and no --gpu-price: leave those out")
     engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
     earlier = _earlier(settings.like, basis.identity) if settings.like else None
     speed = _speed(settings, basis, earlier)
@@ -134,15 +145,17 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
         if written is not None and speed.written is not None:
             work = work.plus(written.times(1 / speed.written))
         work = work.times(1 / engines)
+        work = Estimate(work.value, work.low / speed.high, work.high / speed.low)
         several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
         assumptions.append(f"engines are kept busy to the end{several}")
-    gpu_hours = work and work.times(engines * engine_gpus / 3600)
+    gpu_hours = work.times(engines * engine_gpus / 3600) if work and engine_gpus else None
     cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
-    least = None
-    if basis.size is not None:
+    gpus, least, source = engines * engine_gpus, None, None
+    if basis.size is not None and basis.gpu is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
-        least = passed.times(least_seconds(basis.size, basis.precision, 1, engines * engine_gpus))
-    return CostEstimate(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
+        if a_token := least_seconds(basis.size, basis.gpu, basis.precision, 1, gpus):
+            least, source = passed.times(a_token), f"the card's peak without sparsity, {basis.gpu.source}"
+    return CostEstimate(gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions), source)
 
 
 def _remote_cost(
@@ -186,20 +199,22 @@ def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -
     if settings.written_per_s is not None:
         raise SettingsError("bill.written_per_s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
-        return _measured_speed(earlier, str(settings.like), basis.engine_layout)
-    published = published_throughput(basis.size, basis.card.gpu, basis.precision) if basis.size else None
-    if published is None:
+        return _measured_speed(earlier, str(settings.like), basis)
+    expected = expected_speed(basis.size, basis.gpu, basis.precision) if basis.size and basis.gpu else None
+    if expected is None:
         return None
-    # Published throughputs are per GPU.
-    written = published.written * basis.gpus if basis.writes else None
-    return EngineSpeed(published.read * basis.gpus, written, published.source, passes=True)
+    written = expected.written * basis.gpus if basis.writes else None
+    source = expected.source + (f"; {expected.writing_source}" if basis.writes else "")
+    # Expected speeds are per GPU.
+    return EngineSpeed(expected.read * basis.gpus, written, source, passes=True, low=expected.low, high=expected.high)
 
 
-def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
+def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineSpeed:
     """The speed of an engine in an earlier run, measured from the first engine's start of work on.
 
-    Raises `SettingsError` if the run has no timing, or if its engines had another layout.
+    Raises `SettingsError` if the run has no timing, or if its engines had another layout, or CPUs where these have GPUs.
     """
+    layout = basis.engine_layout
     tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
     if tensor is None or pipeline is None:
         raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
@@ -213,8 +228,11 @@ def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpe
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "its engines' working time wasn't recorded"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
-    if not work.get("gpu_hours"):
-        raise SettingsError(f"--like {folder} ran on CPUs, whose speed says nothing of a GPU's; give --tokens-per-s")
+    if bool(work.get("gpu_hours")) is (basis.gpu is None):
+        ran, planned, way = ("GPUs", "CPUs", "leave out") if basis.gpu is None else ("CPUs", "a GPU's", "add")
+        raise SettingsError(
+            f"--like {folder} ran on {ran}, whose speed says nothing of {planned}: {way} --gpu none, or give --tokens-per-s"
+        )
     if from_store := summary.get("flags", {}).get(FROM_STORE):
         raise SettingsError(
             f"--like {folder} doesn't tell how fast an engine was: {from_store:,} of its responses came from a store; give "

@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from actors.capacity.cards import NO_GPU
 from actors.capacity.layout import Need, Size
 from actors.capacity.sizes import size_of_model
 from actors.errors import SettingsError
@@ -225,7 +226,7 @@ def _layout(
     settings: PlanSettings, size: Size | None, context: int, longest: int, dtype: str
 ) -> tuple[Need | None, str | None]:
     """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
-    if settings.model.endpoint != HERE:
+    if settings.model.endpoint != HERE or settings.card.gpu == NO_GPU:
         return None, None
     if size is None:
         return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"

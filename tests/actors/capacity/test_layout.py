@@ -1,19 +1,23 @@
 """Layouts: the arithmetic by hand, known answers for the large models, and what can't be."""
 
+import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.capacity.layout import BYTES, GIB, GPUS, Layout, Size, check_layout, need, smallest_layout
+from actors.capacity.cards import CARDS
+from actors.capacity.layout import BYTES, GIB, Layout, Size, check_layout, need, smallest_layout
 from actors.capacity.sizes import SIZES, size_of
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
-from actors.errors import SettingsError
+from actors.errors import ModelError, SettingsError
 from actors.reward_model import families
 
 LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
-SMALL, BIG = GPUS["80GB"], GPUS["141GB"]
+SMALL, BIG = CARDS["H100"].memory, CARDS["H200"].memory
+ULTRA = SIZES["nvidia/Nemotron-3-Ultra-550B-A55B-GenRM"]
 SIMPLE = Size(10e9, 10, 1000, 4000, 16, 4, 64, "made up")
 
 
@@ -55,7 +59,7 @@ def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
         ("Skywork/Skywork-Reward-V2-Qwen3-8B", 16384, "bfloat16", SMALL, Layout(1)),
     ],
 )
-def test_the_layouts_of_published_models(model: str, context: int, precision: str, gpu: int, expected: Layout) -> None:
+def test_the_layouts_of_published_models(model: str, context: int, precision: str, gpu: float, expected: Layout) -> None:
     smallest = smallest_layout(SIZES[model], context, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
     assert smallest.layout == expected
 
@@ -125,7 +129,7 @@ def test_every_published_model_of_the_registry_has_a_size() -> None:
         for model in family.models
         if "/" in model.id and not any(model.matches(name) for name in SIZES)
     ]
-    assert missing == ["nvidia/*Nemotron-3-*GenRM*"], "which has no published config that we could read"
+    assert missing == []
 
 
 def test_the_size_of_a_checkpoint_is_that_of_its_weights() -> None:
@@ -135,3 +139,87 @@ def test_the_size_of_a_checkpoint_is_that_of_its_weights() -> None:
         assert size.parameters == sum(math.prod(shape) for shape in checkpoint.tensors.values() if shape is not None)
         assert size.layers == checkpoint.config["num_hidden_layers"]
         assert smallest_layout(size, 1024, parameter_bytes=4.0, gpu_bytes=SMALL).layout == Layout(1)
+
+
+@pytest.mark.parametrize(
+    ("card", "precision", "used", "expected"),
+    [
+        # docs.nvidia.com/nim/large-language-models/2.0.6/day-0/support-matrix-day-0.html
+        ("H100", "bfloat16", 0.9, Layout(8, 2)),
+        ("H200", "bfloat16", 0.96, Layout(8)),
+        ("H200", "bfloat16", 0.9, Layout(8, 2)),  # 127.9 GiB of weights on a GPU that gives vLLM 126.4
+        ("B200", "bfloat16", 0.9, Layout(8)),
+        ("GB200", "bfloat16", 0.9, Layout(4, 2)),
+        ("H100", "nvfp4", 0.9, Layout(8)),
+        ("H200", "nvfp4", 0.9, Layout(4)),
+        ("B200", "nvfp4", 0.9, Layout(4)),
+        ("GB300", "nvfp4", 0.9, Layout(2)),
+    ],
+)
+def test_the_550b_judge_is_laid_out_as_nvidia_does(card: str, precision: str, used: float, expected: Layout) -> None:
+    gpu = CARDS[card]
+    limits = {"parameter_bytes": BYTES[precision], "gpu_bytes": gpu.memory * used / 0.9}
+    assert smallest_layout(ULTRA, 32_768, **limits, per_node=gpu.per_node).layout == expected
+
+
+HYBRID = {
+    "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "dtype": "bfloat16", "hidden_size": 64,
+    "intermediate_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 100,
+    "layers_block_type": ["mamba", "moe", "mamba", "attention", "moe", "mamba"], "mamba_num_heads": 8,
+    "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "conv_kernel": 4, "n_routed_experts": 8,
+    "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 32,
+    "moe_shared_expert_intermediate_size": 48, "moe_latent_size": 16, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def size_in(folder: Path, config: dict[str, object]) -> Size:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    return size_of(Checkpoint(folder, None))
+
+
+def test_a_hybrid_has_keys_and_values_in_its_attention_layers_alone(tmp_path: Path) -> None:
+    size = size_in(tmp_path / "hybrid", HYBRID)
+    assert (size.layers, size.cached_layers, size.state) == (6, 1, 3 * 8 * 16 * 16 * 4.0)
+    assert size.intermediate == 2 * 32 + 48
+    assert size.embeddings == 2 * 100 * 64
+    experts = 2 * 8 * 2 * 16 * 32  # two layers of eight experts, each with two matrices from the latent size and back
+    assert size.active == size.parameters - experts * (1 - 2 / 8)
+    cached = need(size, Layout(1), 1000, parameter_bytes=2.0, gpu_bytes=1e9).cache
+    assert cached == pytest.approx(65_536 * 2 * 2 * 1 * 2 * 16 + size.state * 65.536)
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "precision"),
+    [
+        ({"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}, "fp8"),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}, "nvfp4"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"num_bits": 4, "type": "int"}}}},
+            "int4",
+        ),
+        ({"quant_method": "mxfp4"}, "int4"),
+    ],
+)
+def test_a_quantised_checkpoint_is_counted_unpacked_and_weighed_by_its_files(
+    tmp_path: Path, quantisation: dict[str, object], precision: str
+) -> None:
+    plain = size_in(tmp_path / "plain", HYBRID)
+    quantised = size_in(tmp_path / "quantised", {**HYBRID, "quantization_config": quantisation})
+    assert (quantised.quantised, quantised.parameters, quantised.stored) == (precision, plain.parameters, None)
+    assert quantised.bytes_in(precision) == BYTES[precision]
+    whole = Checkpoint.find("tiny-attributes", None)
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (packed / "model.safetensors").symlink_to(whole.folder / "model.safetensors")
+    (packed / "config.json").write_text(json.dumps({**whole.config, "quantization_config": quantisation}))
+    stored = size_of(Checkpoint(packed, None))
+    assert stored.bytes_in(precision) == (packed / "model.safetensors").stat().st_size / stored.parameters
+    assert stored.bytes_in("bfloat16") == 2.0
+
+
+def test_a_quantisation_of_no_known_kind_is_no_size(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="a quantization_config that can't be planned"):
+        size_in(tmp_path / "odd", {**HYBRID, "quantization_config": {"quant_method": "aqlm"}})

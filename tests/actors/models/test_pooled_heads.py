@@ -56,7 +56,7 @@ def body(name: str) -> Any:
 class HeadContract(Contract):
     """The tensors are `outputs`' hidden states at every token; `formula` is the authors'."""
 
-    layouts = (1,)
+    layouts: ClassVar[tuple[int, ...]] = (1,)
     golden_at: ClassVar[str] = "What is 3 + 4?"
     test_right_answers_to_unseen_questions_get_the_higher_number = None  # type: ignore[assignment]  # nothing was trained
 
@@ -67,8 +67,8 @@ class HeadContract(Contract):
         (states,), (ids,) = outputs, prompts
         return self.formula(states, ids)
 
-    def formula(self, states: torch.Tensor, ids: list[int], **change: Any) -> Numbers:
-        """The numbers by the states, [tokens, hidden]; `change` is what a wrong reading does otherwise."""
+    def formula(self, *states_and_ids: Any, **change: Any) -> Numbers:
+        """The numbers by the states, [tokens, hidden], of a prompt; `change` is what a wrong reading does otherwise."""
         raise NotImplementedError
 
     @property

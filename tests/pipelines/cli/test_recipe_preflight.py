@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
@@ -10,7 +11,9 @@ from click.testing import CliRunner
 from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.cli.recipe_preflight import check_stages, check_steps
+from pipelines.run.runtime.engine_actors import pool
 from pipelines.run.scoring import score_corpus
+from pipelines.run.scoring.shared_engines import shared_engines
 from pipelines.settings.options import validate
 from pipelines.settings.recipe import Recipe
 from tests.support.corpora import lines, rows, scored, write
@@ -159,6 +162,23 @@ def test_a_later_judge_reads_what_an_earlier_one_gave(corpus: Path) -> None:
     result = scored(corpus.parent / "two")
     assert [row["status"] for row in result] == ["scored"] * 3
     assert all(row["q_prompt_hash"] != row["prompt_hash"] for row in result)  # the second's prompts hold what the first gave
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path) -> None:
+    recipe: dict[str, Any] = {}
+    for number, model in enumerate(["tiny-scalar", "tiny-attributes", "tiny-attributes"]):  # the last stage first
+        folder = {"inputs": str(corpus), "output": str(corpus.parent / f"{number}"), "prefix": f"p{number}_"}
+        recipe = {"score": {**folder, "model": model, "engine": "fake"}, **({"then": recipe} if recipe else {})}
+    (file := corpus.parent / "r.yaml").write_text(yaml.safe_dump(recipe))
+    with (
+        patch("pipelines.cli.recipe_engines.shared_engines", wraps=shared_engines) as shared,
+        patch("pipelines.run.scoring.shared_engines.pool", wraps=pool) as pools,
+    ):
+        result = run_here("run", file)
+    assert (result.returncode, shared.call_count, pools.call_count) == (0, 1, 1), result.stderr
+    rewards = [[row[f"p{number}_reward"] for row in scored(corpus.parent / f"{number}")] for number in range(3)]
+    assert rewards[1] == rewards[2] != rewards[0]
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,14 @@ def test_gpus_that_dont_hold_the_engines_are_refused(head: RewardModel, pool: di
         billed(head, pool=ReplicaSettings(**pool), gpus=40)
 
 
-def test_a_published_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(head: RewardModel) -> None:
+def test_an_expected_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(head: RewardModel) -> None:
     bill = billed(head)
     assert bill.speed is not None
     assert bill.work_s is not None
-    assert bill.speed.read == pytest.approx(453 * 16 / 8 * 405 / 341 / 2 * 16, rel=0.001)
+    assert bill.speed.read == pytest.approx(0.5 * 989.4e12 / (2 * 341e9) * 16)
     assert bill.work_s.value == pytest.approx(0.5e9 / bill.speed.read)
+    assert bill.work_s.low == pytest.approx(0.4e9 / (bill.speed.read * 0.65 / 0.5))
+    assert bill.work_s.high == pytest.approx(0.6e9 / (bill.speed.read * 0.3 / 0.5))
     assert bill.least_s is not None
     assert bill.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 989.4e12))
     assert bill.least_s.value < bill.work_s.value
@@ -108,14 +110,14 @@ def test_the_precision_that_the_model_runs_in_decides_its_speed_and_its_bound(he
     single = replace(head, dtype="float32")
     assert billed(replace(head, dtype="float16")) == billed(head)
     exact = billed(single, gpus=16)
-    assert (exact.speed, exact.work_s) == (None, None), "nothing is published of float32"
+    assert (exact.speed, exact.work_s) == (None, None), "nothing is expected of float32"
     assert exact.least_s is not None
     assert exact.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 66.9e12))
     assert billed(single, card=CardSettings(precision="bfloat16")) == billed(head)
     quick, usual = billed(single, card=CardSettings(precision="fp8")), billed(head)
     assert quick.speed is not None
     assert usual.speed is not None
-    assert quick.speed.read == pytest.approx(2 * usual.speed.read, rel=0.001)
+    assert quick.speed.read == pytest.approx(2 * usual.speed.read * 0.43 / 0.5, rel=0.001)
 
 
 def test_where_nothing_is_known_there_is_no_time(head: RewardModel) -> None:
@@ -215,5 +217,16 @@ def test_a_run_whose_engines_were_laid_out_otherwise_doesnt_say_how_fast_it_is(t
 
 
 def test_the_speed_of_a_run_on_cpus_is_no_gpus(tmp_path: Path, head: RewardModel) -> None:
-    with pytest.raises(SettingsError, match="ran on CPUs, whose speed says nothing of a GPU's"):
-        billed(head, like=earlier(tmp_path / "run", {}, work=WORK | {"gpu_hours": 0.0}))
+    cpus = {"tensor_parallel": 1, "pipeline_parallel": 1}
+    folder = earlier(tmp_path / "run", {}, made_with=cpus, work=WORK | {"gpu_hours": 0.0})
+    with pytest.raises(SettingsError, match=r"ran on CPUs, whose speed says nothing of a GPU's: add --gpu none, or"):
+        billed(head, layout=Layout(1), like=folder)
+    none = CardSettings(gpu="none")
+    bill = billed(head, layout=None, card=none, like=folder)
+    assert bill.work_s is not None
+    assert bill.work_s.value == pytest.approx(1e9 / 250)
+    assert (bill.gpus, bill.gpu_hours, bill.cost, bill.least_s) == (0, None, None, None), "there are no GPU-hours on CPUs"
+    with pytest.raises(SettingsError, match="ran on GPUs, whose speed says nothing of CPUs"):
+        billed(head, layout=None, card=none, like=earlier(tmp_path / "gpus", {}, made_with=cpus))
+    with pytest.raises(SettingsError, match="--gpu none plans engines on CPUs, which have no --gpus"):
+        billed(head, layout=None, card=none, gpus=4)

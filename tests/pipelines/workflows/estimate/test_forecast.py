@@ -231,7 +231,10 @@ def test_the_precision_that_the_model_runs_in_decides_its_layout(tmp_path: Path)
     auto = json.loads(run(path, "--model", "tiny-attributes", "--gpus", 1, "--json")[1])
     assert (auto["precision"], auto["layout"]["arithmetic"]) == ("float32", str(exact.layout)), "as its checkpoint says"
     shown = run(path, "--model", "tiny-attributes", "--gpus", 1)[1]
-    assert "No throughput is published for this model in float32, so no time: --like FOLDER takes" in shown
+    assert "No speed is expected of a GPU H100 for this model in float32, so no time: --like FOLDER takes" in shown
+    on_cpus = run(path, "--model", "tiny-attributes", "--gpu", "none", "--tokens-per-s", 1000)[1]
+    assert "1 engine on CPUs" in on_cpus
+    assert "GPU-hours" not in on_cpus
 
 
 def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
