@@ -7,10 +7,9 @@ in float32 and as after training: without dropout, and batch norms by their runn
 run, and files of torch are read as weights alone.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import OneLogit
@@ -19,7 +18,9 @@ from actors.engine.protocol import Task
 from actors.errors import EngineError, ModelError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import torch
+
+Tensor: TypeAlias = "torch.Tensor"
 
 BODIES: Mapping[str, str] = {
     kind.lower(): f"{kind}ForCausalLM" for kind in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2")
@@ -38,7 +39,7 @@ class Head:
     """A `StateHead`: its tensors by name, in float32, the config.json beside them, and the tokens of its gate, if any."""
 
     family: "PooledHead"
-    tensors: Mapping[str, "Tensor"]
+    tensors: Mapping[str, Tensor]
     config: Mapping[str, Any]
     gate: Sequence[int] = ()
 
@@ -57,26 +58,26 @@ class Head:
             raise EngineError(f"the prompt has no {self.family.gate_text!r}, where the gate of {self.family.name} is read")
         return start + 1, len(ids)
 
-    def outputs(self, *states: "Tensor") -> tuple[float, ...]:
+    def outputs(self, *states: Tensor) -> tuple[float, ...]:
         import torch
 
         with torch.inference_mode():
             return tuple(self.family.apply(self, states[-1].float(), states[0].float()).tolist())
 
-    def through(self, name: str, state: "Tensor", activation: Callable[["Tensor"], "Tensor"]) -> "Tensor":
-        """The state after the layers `name`.0, `name`.1, ...: linear ones, activated all but the last, and batch norms."""
+    def through(self, name: str, state: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The state after the layers `name`.0, ...: linear ones with an activation (ReLU) between them, and batch norms."""
         from torch.nn import functional
 
         numbers = sorted({int(key[len(name) + 1 :].partition(".")[0]) for key in self.tensors if key.startswith(f"{name}.")})
         for number in numbers:
-            layer = {part: self.tensors.get(f"{name}.{number}.{part}") for part in ("weight", "bias", "running_mean")}
-            if layer["running_mean"] is not None:
-                variance = self.tensors[f"{name}.{number}.running_var"]
-                mean, weight, bias = layer["running_mean"], layer["weight"], layer["bias"]
-                state = functional.batch_norm(state[None], mean, variance, weight, bias)[0]
+            weight, bias, mean, variance = (
+                self.tensors.get(f"{name}.{number}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
+            )
+            if weight is not None and mean is None:
+                state = functional.linear(state, weight, bias)
+                state = state if number == numbers[-1] else (activation or functional.relu)(state)
             else:
-                state = functional.linear(state, self.tensors[f"{name}.{number}.weight"], layer["bias"])
-                state = state if number == numbers[-1] else activation(state)
+                state = functional.batch_norm(state[None], mean, variance, weight, bias)[0]
         return state
 
 
@@ -92,10 +93,12 @@ class PooledHead(OneLogit):
     """Files of torch with more of its tensors, whose names then begin with that of the file: `gate.pt`, `gate.0.weight`."""
     gate_text: ClassVar[str] = ""
     """The text at whose last occurrence, at its first token, the gate is read; empty without a gate."""
+    layers: ClassVar[str] = ""
+    """The name of the layers that are the head, with ReLU between them, if it is no more than that."""
 
-    @abstractmethod
-    def apply(self, head: Head, state: "Tensor", gate: "Tensor") -> "Tensor":
+    def apply(self, head: Head, state: Tensor, gate: Tensor) -> Tensor:
         """The `outputs`, [outputs], by the hidden states at the last token and at the gate's, each [hidden]."""
+        return head.through(self.layers, state)
 
     def labels(self, checkpoint: Checkpoint) -> int:
         return len(self.outputs())
@@ -157,7 +160,7 @@ class PooledHead(OneLogit):
         state = torch.zeros(checkpoint.config["hidden_size"])
         try:
             count = len(head.outputs(state))
-        except (KeyError, IndexError, RuntimeError) as error:
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"{checkpoint.folder}: its tensors aren't the head of {self.name}: {error!r}") from error
         if count != len(self.outputs()):
             raise ModelError(
@@ -182,8 +185,8 @@ class GatedObjectives(PooledHead):
         """Names of the class differ in a version at the end."""
         return self.architecture in checkpoint.architecture
 
-    def weigh(self, head: Head, gate: "Tensor", rewards: "Tensor") -> "Tensor":
+    def weigh(self, head: Head, gate: Tensor, rewards: Tensor) -> Tensor:
         """The sum of rewards, [objectives], by the gate's coefficients."""
-        logits = head.through("gating.layers", gate, lambda state: state.relu())
+        logits = head.through("gating.layers", gate)
         coefficients = (logits / head.config.get("gating_temperature", 10)).softmax(-1)
         return (coefficients * head.tensors["gating.logit_scale"][0] * rewards).sum(-1, keepdim=True)

@@ -4,15 +4,10 @@
 is on HelpSteer's scale of 0 to 4. The gate weighs them after `reward_transform_matrix`, which takes out verbosity.
 """
 
-from typing import TYPE_CHECKING
-
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
-from actors.contracts.pooled_head import GatedObjectives, Head
+from actors.contracts.pooled_head import GatedObjectives, Head, Tensor
 from actors.records import Message, Role
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _BEAUTIFUL = (Message(Role.USER, 'What are some synonyms for the word "beautiful"?'),)
 _SYNONYMS = "Nicely, Beautifully, Handsome, Stunning, Wonderful, Gorgeous, Pretty, Stunning, Elegant"
@@ -56,7 +51,7 @@ class ArmoRM(GatedObjectives):
     def fits(self, checkpoint: Checkpoint) -> bool:
         return super().fits(checkpoint) and "num_quantiles" not in checkpoint.config
 
-    def apply(self, head: Head, state: "Tensor", gate: "Tensor") -> "Tensor":
+    def apply(self, head: Head, state: Tensor, gate: Tensor) -> Tensor:
         ratings = head.tensors["regression_layer.weight"] @ state
         score = self.weigh(head, gate, ratings @ head.tensors["reward_transform_matrix"])
         return score.new_tensor([*score, *ratings])

@@ -3,14 +3,9 @@
 The models called `rewardmodel-ft` are plain `*ForSequenceClassification` of one label: the family `scalar` reads those.
 """
 
-from typing import TYPE_CHECKING
-
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
-from actors.contracts.pooled_head import Head, PooledHead
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from actors.contracts.pooled_head import PooledHead
 
 
 class Grm(PooledHead):
@@ -24,6 +19,7 @@ class Grm(PooledHead):
     architecture = "ForCausalLM"
     skips_padding = False  # its class reads the last token that attention doesn't mask
     head_prefixes = ("v_head.",)
+    layers = "v_head.summary"
     models = (
         KnownModel.built_in(
             "tiny-grm", Golden.each("What is 3 + 4?", {"7": -0.967, "9": -1.504}, 0.03), "random, for tests"
@@ -34,9 +30,6 @@ class Grm(PooledHead):
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         return super().fits(checkpoint) and checkpoint.config.get("vhead_layer_type") == "mlp"
-
-    def apply(self, head: Head, state: "Tensor", gate: "Tensor") -> "Tensor":
-        return head.through("v_head.summary", state, lambda values: values.relu())
 
 
 FAMILY = Grm()

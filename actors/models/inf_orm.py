@@ -1,12 +1,7 @@
 """INF-ORM: two linear layers with biases at the last token."""
 
-from typing import TYPE_CHECKING
-
 from actors.contracts.known_model import Golden, KnownModel
-from actors.contracts.pooled_head import Head, PooledHead
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from actors.contracts.pooled_head import PooledHead
 
 
 class InfOrm(PooledHead):
@@ -19,15 +14,13 @@ class InfOrm(PooledHead):
     range = "unbounded; compare responses to one prompt"
     architecture = "INFORMForSequenceClassification"
     head_prefixes = ("score.",)
+    layers = "score"
     models = (
         KnownModel.built_in(
             "tiny-inf-orm", Golden.each("What is 3 + 4?", {"7": -0.551, "9": -0.922}, 0.03), "random, for tests"
         ),
         KnownModel("infly/INF-ORM-Llama3.1-70B", "70 billion"),
     )
-
-    def apply(self, head: Head, state: "Tensor", gate: "Tensor") -> "Tensor":
-        return head.through("score", state, lambda values: values.relu())
 
 
 FAMILY = InfOrm()

@@ -5,14 +5,9 @@ alone. Both read the last token. The gate's weights are no shares unless config.
 bounded to the ratings, 0 to 1.
 """
 
-from typing import TYPE_CHECKING
-
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
-from actors.contracts.pooled_head import Head, PooledHead
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from actors.contracts.pooled_head import Head, PooledHead, Tensor
 
 _RATINGS = 10
 
@@ -39,7 +34,7 @@ class Ldl(PooledHead):
             checkpoint.hub_commit is not None or file.is_file() for file in files
         )
 
-    def apply(self, head: Head, state: "Tensor", gate: "Tensor") -> "Tensor":
+    def apply(self, head: Head, state: Tensor, gate: Tensor) -> Tensor:
         import torch
         from torch.nn import functional
 

@@ -4,14 +4,9 @@ A head gives 19 quantiles, from 0.05 to 0.95, of each objective; their mean is i
 `reward_transform_matrix`, as the authors' code does. The temperature of the gate is config.json's. `score` is the reward.
 """
 
-from typing import TYPE_CHECKING
-
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
-from actors.contracts.pooled_head import GatedObjectives, Head
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from actors.contracts.pooled_head import GatedObjectives, Head, Tensor
 
 
 class Qrm(GatedObjectives):
@@ -32,7 +27,7 @@ class Qrm(GatedObjectives):
         has_objectives = config.get("num_objectives", 19) == len(self.objectives)
         return super().fits(checkpoint) and "num_quantiles" in config and has_objectives
 
-    def apply(self, head: Head, state: "Tensor", gate: "Tensor") -> "Tensor":
+    def apply(self, head: Head, state: Tensor, gate: Tensor) -> Tensor:
         quantiles = (head.tensors["regression_layer.weight"] @ state).reshape(len(self.objectives), -1)
         rewards = quantiles.mean(-1) @ head.tensors["reward_transform_matrix"]
         return rewards.new_tensor([*self.weigh(head, gate, rewards), *rewards])
