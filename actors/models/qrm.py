@@ -4,6 +4,8 @@ A head gives 19 quantiles, from 0.05 to 0.95, of each objective; their mean is i
 `reward_transform_matrix`, as the authors' code does. The temperature of the gate is config.json's. `score` is the reward.
 """
 
+from typing import ClassVar
+
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.pooled_head import GatedObjectives, Head, Tensor
@@ -16,7 +18,7 @@ class Qrm(GatedObjectives):
     summary = "means of quantiles by five objectives and their gated sum (LlamaForRewardModelWithGating, num_quantiles)"
     source = "nicolinho/QRM-Llama3.1-8B-v2 model card; reward-bench, rewardbench/models/qrm.py"
     range = "the model's own; compare responses to one prompt"
-    objectives = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+    objectives: ClassVar[tuple[str, ...]] = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
     models = (
         KnownModel.built_in("tiny-qrm", Golden.each("What is 3 + 4?", {"7": 0.341, "9": 0.375}, 0.03), "random, for tests"),
         KnownModel("nicolinho/QRM-Llama3.1-8B-v2", "8 billion", "Llama 3", card="arXiv 2409.10164"),
