@@ -46,8 +46,13 @@ LINES = {
 """A part of what each step prints near its end."""
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", card.STEPS)
+OFTEN = ("bytes", "endpoint", "votes")
+"""The steps that CI runs; all ten take ten minutes."""
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=pytest.mark.long if step in OFTEN else pytest.mark.chaos) for step in card.STEPS]
+)
 def test_a_step_runs_without_a_card(step: str) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "bench", "card", step, "tiny"], capture_output=True, text=True, check=False, timeout=600

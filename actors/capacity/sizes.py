@@ -78,6 +78,9 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "gaotang/RM-R1-Qwen2.5-Instruct-32B": _QWEN25_32B,
         "rubricreward/R3-Qwen3-14B-14k": _QWEN3_14B,
         "WisdomShell/RewardAnything-8B-v1": _QWEN3_8B,
+        "opencompass/CompassJudger-2-32B-Instruct": _QWEN25_32B,
+        "prometheus-eval/prometheus-7b-v2.0": Size(7.24e9, 32, 4096, 14336, 32, 8, 128, "config of Mistral-7B-v0.2"),
+        "Salesforce/FARE-8B": _QWEN3_8B,
     }
 )
 """By hub id; of models that come in several sizes, the largest."""

@@ -60,6 +60,8 @@ class KnownModel:
     """Whether it can be asked about principles, if its family can."""
     token_ids: Mapping[str, int] = field(default_factory=dict)
     """The tokens whose logits or log-probabilities are read, with the ids in its own tokenizer."""
+    limits: str = ""
+    """What else its card restricts, in a few words: who may use it, or what it can't be shown."""
 
     @classmethod
     def built_in(
@@ -71,6 +73,15 @@ class KnownModel:
     ) -> Self:
         """A tiny checkpoint of ours."""
         return cls(name, f"built in; {note}", "Apache-2.0", golden=golden, token_ids=token_ids)
+
+    @property
+    def terms(self) -> str:
+        """Licence, training length and limits, for people, with their source; empty for a tiny checkpoint of ours."""
+        if "/" not in self.id:
+            return ""
+        trained = f"trained on up to {self.context:,} tokens" if self.context else ""
+        source = f" ({self.card})" if self.card else ""
+        return "; ".join(filter(None, (f"licence: {self.licence}", trained, self.limits))) + source
 
     def matches(self, model: str) -> bool:
         """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""

@@ -48,6 +48,7 @@ class Attributes(Family):
             "NVIDIA Open Model License",
             4096,
             "arXiv 2406.11704",
+            limits="English",
         ),
     )
     architecture = "NemotronForSequenceClassification"

@@ -65,12 +65,33 @@ class Rubric(Judge):
     order_matters = True
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
-    models: ClassVar[tuple[KnownModel, ...]] = ()
+    models: ClassVar[tuple[KnownModel, ...]] = (
+        KnownModel(
+            "opencompass/CompassJudger-2-*",
+            "7 and 32 billion; --rubric preset:compassjudger2",
+            "Apache-2.0",
+            card="open-compass/CompassJudger",
+        ),
+        KnownModel(
+            "prometheus-eval/prometheus-7b-v2.0",
+            "--rubric preset:prometheus2, and others of that name",
+            card="arXiv 2405.01535",
+        ),
+        KnownModel(
+            "Salesforce/FARE-*",
+            "8 and 20 billion; its prompt is in its card, for a rubric of yours",
+            "CC-BY-NC-4.0",
+            card="arXiv 2510.17793",
+            limits="not for commercial use",
+        ),
+    )
     ways = frozenset({"principles"})
 
     def with_settings(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> "Rubric":
         if settings.rubric is None:
-            raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
+            raise SettingsError(
+                "--family rubric needs --rubric FILE or preset:NAME, the prompt and the way to read its answers"
+            )
         if self.way.principles and "principle" not in settings.rubric.variables:
             raise SettingsError(
                 "read.principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"

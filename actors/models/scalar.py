@@ -20,6 +20,8 @@ _STEPS = (
 )
 _THREE = f"{_STEPS}herself and her 2 siblings (3 people in total). 9 ÷ 3 = 3 apples each. Each person gets 3 apples."
 _FOUR = f"{_STEPS}her 2 siblings (2 people in total). 9 ÷ 2 = 4.5 apples each. Each person gets 4 apples."
+_SKYWORK = "Skywork Community License"
+_NO_SYSTEM = "its card shows it no system turn"
 _CALLED = (
     Message(Role.USER, "What is 3 + 4?"),
     Message(Role.ASSISTANT, "", (ToolCall("add", '{"a": 3, "b": 4}'),)),
@@ -40,17 +42,22 @@ class Scalar(OneLogit):
     models = (
         KnownModel.built_in("tiny-scalar", Golden.each("What is 3 + 4?", {"7": 3.495, "9": -0.497}, 0.2)),
         KnownModel.built_in("tiny-tools", (Golden.answers(_CALLED, {"7": 2.153, "9": -2.322}, 0.2),)),
-        KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
-        KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
+        KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", _SKYWORK, card="arXiv 2410.18451"),
+        KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", _SKYWORK, card="arXiv 2410.18451"),
         KnownModel(
             "Skywork/Skywork-Reward-V2-Llama-3.1-8B",
             "8 billion",
             context=16384,
             card="arXiv 2507.01352",
+            limits=_NO_SYSTEM,
             golden=(Golden.answers((Message(Role.USER, _APPLES),), {_THREE: 23.0, _FOUR: 3.59375}, 0.5),),
         ),
-        KnownModel("Skywork/Skywork-Reward-V2-Llama-*", "three sizes", context=16384, card="arXiv 2507.01352"),
-        KnownModel("Skywork/Skywork-Reward-V2-Qwen3-*", "four sizes", context=16384, card="arXiv 2507.01352"),
+        KnownModel(
+            "Skywork/Skywork-Reward-V2-Llama-*", "three sizes", context=16384, card="arXiv 2507.01352", limits=_NO_SYSTEM
+        ),
+        KnownModel(
+            "Skywork/Skywork-Reward-V2-Qwen3-*", "four sizes", context=16384, card="arXiv 2507.01352", limits=_NO_SYSTEM
+        ),
         KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),
         KnownModel("nvidia/Qwen-2.5-Nemotron-32B-Reward", "", card="arXiv 2505.11475"),
     )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from actors.settings.presets import preset_path
 from actors.settings.settings_file import read_mapping
 
 OUTPUT = "sample.output_text"
@@ -59,8 +60,11 @@ def field_name(name: str) -> str:
 
 
 def read_rubric(value: Any) -> Any:
-    """The rubric in a file; of a score_model or label_model, the rubric that asks the same. Raises `ValueError`."""
-    rubric = read_mapping(value, "rubric")
+    """The rubric in a file, or a `preset:NAME`; of a score_model or label_model, the rubric that asks the same.
+
+    Raises `ValueError`.
+    """
+    rubric = read_mapping(preset_path(value), "rubric")
     is_grader = isinstance(rubric, Mapping) and rubric.get("type") in GRADERS
     return _checked(_rubric_of, rubric) if is_grader else rubric
 

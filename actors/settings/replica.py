@@ -128,7 +128,8 @@ class JudgeSettings(Settings):
     criteria_calls: Literal["all", "each"] = Field(default="all", json_schema_extra=OPTION)
     """criteria: judge a response by all criteria in one prompt, or by each in one of its own"""
     rubric: RubricSettings | None = Field(default=None, json_schema_extra=OPTION)
-    """YAML file with your own judge prompt and how its answer is read; works with any chat model"""
+    """YAML file with your own judge prompt and how its answer is read, for any chat model; or preset:NAME, a published
+    judge's (`assay models` lists them)"""
 
 
 AS_ITS_CARD = JudgeSettings()

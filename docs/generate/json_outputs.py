@@ -83,6 +83,8 @@ class Explained(TypedDict):
     order_of_responses: str
     trained_on: str
     licence: str
+    limits: str
+    """What else its card restricts, such as commercial use or a system turn."""
     source: str
     reward: str
     judgements: NotRequired[str]

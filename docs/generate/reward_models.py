@@ -50,7 +50,7 @@ def _section(family: Family) -> str:
         heading(2, code(family.name), anchored(family.name)),
         f"{text(family.summary)}.",
         table(("", ""), facts),
-        table(("model", "", "licence", "trained on", "source"), map(_model, family.models)),
+        table(("model", "", "licence", "trained on", "limits", "source"), map(_model, family.models)),
     ).rstrip()
 
 
@@ -74,4 +74,4 @@ def _judgements(judge: Judge) -> str:
 
 def _model(model: KnownModel) -> tuple[str, ...]:
     trained = f"{model.context:,} tokens" if model.context else "its card says"
-    return code(model.id), text(model.note), text(model.licence), trained, text(model.card)
+    return code(model.id), text(model.note), text(model.licence), trained, text(model.limits), text(model.card)

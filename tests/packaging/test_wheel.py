@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from actors.settings.presets import presets
 from tests.conftest import PLUGINS, REPOSITORY
 from tests.support.endpoints import QUESTION, serving
 
@@ -75,6 +76,7 @@ def test_the_wheel_is_small_and_has_what_is_read_at_run_time(wheel: Path) -> Non
     assert {"assay/py.typed", "actors/py.typed", "deploy/web/page/index.html", "tiny_models/scalar/model.safetensors"} <= {
         *names
     }
+    assert {f"actors/settings/published_rubrics/{name}.yaml" for name in presets()} <= {*names}
 
 
 def test_the_source_distribution_has_what_its_tests_need(distributions: Path) -> None:

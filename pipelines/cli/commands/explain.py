@@ -11,6 +11,7 @@ from actors.contracts.judge import Judge
 from actors.contracts.known_model import KnownModel
 from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
+from actors.settings.presets import presets
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
@@ -60,12 +61,13 @@ def _family_facts(kind: Family, card: KnownModel | None) -> dict[str, Any]:
         "order_of_responses": "matters" if kind.order_matters else "doesn't matter",
         "trained_on": f"up to {card.context:,} tokens" if card and card.context else "its card says",
         "licence": card.licence if card else "its card says",
+        "limits": card.limits if card and card.limits else "its card says",
         "source": "; ".join(filter(None, (kind.source, card.card if card else ""))),
     }
 
 
 def known_models() -> Iterator[str]:
-    """The known reward models, and the families for others, as lines of text."""
+    """The known reward models, the families for others, and the judges by name, as lines of text."""
     width = max(len(model.id) for family in families().values() for model in family.models)
     name_width = max(map(len, families()))
     for family in families().values():
@@ -75,6 +77,11 @@ def known_models() -> Iterator[str]:
     yield "Any other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:"
     for family in families().values():
         yield f"  {family.name:<{name_width}}  {family.summary}"
+    yield ""
+    yield "Judges by name (--rubric preset:NAME), each with its authors' prompt and parser:"
+    longest = max(map(len, presets()))
+    for name, summary in presets().items():
+        yield f"  {name:<{longest}}  {summary}"
 
 
 def explained(facts: Mapping[str, Any]) -> Table:

@@ -104,7 +104,9 @@ def resolve(
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / parts)))
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
-    notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs))
+    published = model.family.knows(model.known_as)
+    terms = f"{model.model}: {published.terms}" if published and published.terms else ""
+    notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs), terms)
     return ResolvedRun(
         tuple(files),
         preparation,

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from actors.reward_model import families
-from pipelines.cli.commands.explain import explanation
+from actors.settings.presets import presets
+from pipelines.cli.commands.explain import explanation, known_models
 
 HEADS = {
     "Nemotron-4-340B-Reward": "attributes",
@@ -24,7 +25,18 @@ JUDGES = {
     "RM-R1-Qwen2.5-Instruct-32B": "rm-r1-instruct",
     "R3-QWEN3-14B-LORA-4K": "r3",
 }
-TOLD = ("model", "what_it_is", "asked_with", "read", "range", "order_of_responses", "trained_on", "licence", "source")
+TOLD = (
+    "model",
+    "what_it_is",
+    "asked_with",
+    "read",
+    "range",
+    "order_of_responses",
+    "trained_on",
+    "licence",
+    "limits",
+    "source",
+)
 
 
 def test_a_model_of_the_tables_explains_itself() -> None:
@@ -46,3 +58,14 @@ def test_every_family_says_all_of_its_models() -> None:
     for family in families().values():
         for model in family.models:
             assert explanation(model.id)["family"] == family.name
+
+
+def test_a_limit_of_a_card_is_said() -> None:
+    about = explanation("Salesforce/FARE-8B")
+    assert (about["family"], about["licence"], about["limits"]) == ("rubric", "CC-BY-NC-4.0", "not for commercial use")
+
+
+def test_judges_by_name_are_listed() -> None:
+    listed = "\n".join(known_models())
+    assert "  compassjudger2                  CompassJudger-2 (opencompass/CompassJudger-2-7B-Instruct and" in listed
+    assert all(f"  {name} " in listed for name in presets())

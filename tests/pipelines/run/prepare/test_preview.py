@@ -11,6 +11,7 @@ from pipelines.data.formats import RowShape
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
 from tests.support.asked import chat, said, user
 from tests.support.corpora import lines, settings, write
+from tests.support.models import write_model
 
 GOOD = chat(user("What is 3 + 4?"), said("7"))
 OPEN = chat(user("What is 3 + 4?"))
@@ -95,3 +96,11 @@ def test_written_out_prompts_are_read_as_turns(tmp_path: Path) -> None:
     resolved_run = planned(tmp_path, [row] * 4)
     assert resolved_run.preparation.row_shape.written_out
     assert "are taken apart" in resolved_run.shape_found
+
+
+def test_the_terms_of_a_published_model_are_said_once(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "Skywork-Reward-V2-Qwen3-8B")
+    found = planned(tmp_path, [GOOD] * 5, model=str(model)).shape_found
+    terms = "licence: its card's; trained on up to 16,384 tokens; its card shows it no system turn (arXiv 2507.01352)"
+    assert found.count(f"{model}: {terms}") == 1
+    assert "licence" not in planned(tmp_path, [GOOD] * 5, model="tiny-scalar").shape_found
