@@ -76,7 +76,7 @@ class Reason(StrEnum):
     UNKNOWN_TOKEN = "unknown_token"  # a token id of a client's own, and the model has none of that number
     TOO_MANY_PROMPTS = "too_many_prompts"  # its responses, principles and orders come to more than one row may ask
     NO_PRINCIPLE = "no_principle"
-    NO_REFERENCE = "no_reference"  # a verifier that compares with one
+    NO_REFERENCE = "no_reference"  # a verifier or model that compares with one
     BAD_REFERENCE = "bad_reference"  # one that can't be read, or a list where a single text is meant
     NO_OPPONENT = "no_opponent"  # a judge that only compares, and no other response that it can be compared with
 

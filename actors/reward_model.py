@@ -310,6 +310,10 @@ def _check_can_be_cut(family: Family, model: str) -> None:
         raise SettingsError(
             f"--set too_long=cut-left: the gate of {model}'s head is read where the response begins, which may be cut off"
         )
+    if family.needed_fields:
+        raise SettingsError(
+            f"--set too_long=cut-left is for models of conversations: {model} would lose its {family.needed_fields[0]}"
+        )
     if family.steps:  # the rest would be scored as if it were the whole response, from another number of steps
         raise SettingsError(f"--set too_long=cut-left is for models of whole responses: {model} would lose the first steps")
 

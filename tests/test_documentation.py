@@ -29,6 +29,7 @@ from pipelines.cli.flags import given_options
 from pipelines.cli.grouped_help import settable
 from pipelines.data.formats import SHAPES
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.settings.certify_settings import CertifySettings
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettings
@@ -64,6 +65,7 @@ RUN_BY = {
     "pairs": "tests/pipelines/results/exports/test_exporting.py",
     "export": "tests/pipelines/results/exports/test_exporting.py",
     "evaluate": "tests/pipelines/results/evaluation/test_evaluate_corpus.py",
+    "certify": "tests/pipelines/workflows/certifying/test_certify_model.py",
     "plan": "tests/pipelines/workflows/estimate/test_forecast.py",
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",
@@ -99,6 +101,7 @@ SETTINGS: dict[str, type[Settings]] = {
     "upload": UploadSettings,
     "retry": RetrySettings,
     "verify": VerifySettings,
+    "certify": CertifySettings,
 }
 """What a command's options are made into, where that is all they are."""
 

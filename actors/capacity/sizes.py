@@ -36,6 +36,7 @@ _NEMOTRON3_ULTRA = Size(
 _QWEN3_14B = Size(14.8e9, 40, 5120, 17408, 40, 8, 128, "config of Qwen3-14B")
 _GEMMA2_27B = Size(27.2e9, 46, 4608, 36864, 32, 16, 128, "config of Gemma-2-27B")
 _QWEN3_8B = Size(8.19e9, 36, 4096, 12288, 32, 8, 128, "config of Qwen3-8B", embeddings=1.245e9)
+_INTERNLM25_7B = Size(7.74e9, 32, 4096, 14336, 32, 8, 128, "config of InternLM2.5-7B")
 _LLAMA_8B = Size(8.03e9, 32, 4096, 14336, 32, 8, 128, "config of Llama-3.1-8B", embeddings=1.051e9)
 
 SIZES: Mapping[str, Size] = MappingProxyType(
@@ -62,6 +63,9 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "Skywork/Skywork-Reward-V2-Llama-3.1-8B": _LLAMA_8B,
         "Skywork/Skywork-Reward-V2-Qwen3-8B": _QWEN3_8B,
         "internlm/internlm2-20b-reward": Size(19.9e9, 48, 6144, 16384, 48, 8, 128, "config of InternLM2-20B"),
+        "internlm/POLAR-7B": _INTERNLM25_7B,
+        "internlm/POLAR-7B-Base": _INTERNLM25_7B,
+        "internlm/POLAR-1_8B": Size(1.89e9, 24, 2048, 8192, 16, 8, 128, "config of InternLM2.5-1.8B"),
         "Qwen/Qwen2.5-Math-RM-72B": _QWEN25_72B,
         "Qwen/Qwen2.5-Math-PRM-72B": _QWEN25_72B,
         "Qwen/Qwen2.5-Math-PRM-7B": _QWEN25_7B,
@@ -108,7 +112,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
     shapes = [shape for shape in tensors.values() if shape is not None]
     if not shapes or len(shapes) < len(tensors):
         raise ModelError(f"{checkpoint.folder}: some weight files are missing, so its size is unknown")
-    config: Mapping[str, Any] = checkpoint.config.get("text_config") or checkpoint.config
+    config = checkpoint.text_config
     try:
         heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
         kinds = list(next((config[name] for name in _KINDS if config.get(name)), ()))

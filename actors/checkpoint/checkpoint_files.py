@@ -22,8 +22,24 @@ CONVERTED_FROM = "assay_model"
 _INDEX = "model.safetensors.index.json"
 _TEMPLATE, _TOKENIZER = ("chat_template.jinja", "tokenizer_config.json"), ("tokenizer.json", "tokenizer.model")
 """Files with hashes of their own in an identity, so that it says which of them differ."""
+_DEFAULT_LABELS = 2
 _LONG_ROPE = {"longrope", "su"}
-_CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
+_CAUSAL = {
+    *("Llama", "Mistral", "Mixtral", "Nemotron", "NemotronH", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Qwen3Next"),
+    *(
+        "Qwen3_5",
+        "Qwen3_5Text",
+        "Qwen3_5Moe",
+        "Gemma",
+        "Gemma2",
+        "Gemma3",
+        "Gemma3Text",
+        "GptOss",
+        "Granite",
+        "Olmo3",
+        "Phi3",
+    ),
+}
 """Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own."""
 
 
@@ -84,6 +100,11 @@ class Checkpoint:
         return _read_object(self.folder / "config.json")
 
     @property
+    def text_config(self) -> Mapping[str, Any]:
+        """What config.json says of the language model: all of it, or that part where others stand beside it."""
+        return self.config.get("text_config") or self.config
+
+    @property
     def architecture(self) -> str:
         """The first of `architectures`, or an empty string."""
         return str((self.config.get("architectures") or [""])[0])
@@ -92,14 +113,18 @@ class Checkpoint:
     def causal(self) -> bool:
         """Whether attention is certainly causal. Encoders have sequence classification heads too, so names are listed."""
         body, _, head = self.architecture.partition("For")
-        return bool(self.config.get("is_causal", True)) and (head == "CausalLM" or body in _CAUSAL)
+        looks_ahead = self.text_config.get("use_bidirectional_attention") or not self.config.get("is_causal", True)
+        return not looks_ahead and (head == "CausalLM" or body in _CAUSAL)
 
     @property
     def labels(self) -> int:
-        """How many outputs the head has. transformers writes `num_labels` only as the length of `id2label`, default 2."""
-        if "num_labels" in self.config:
-            return int(self.config["num_labels"])
-        return len(self.config.get("id2label") or (0, 1))
+        """How many outputs the head has, by config.json, or by its `text_config` where config.json says none, or 2.
+
+        As vLLM reads it (`_resolve_num_labels` in vllm/model_executor/models/adapters.py). transformers writes `num_labels`
+        only as the length of `id2label`, and leaves 2 out.
+        """
+        number = _label_count(self.config)
+        return number if number != _DEFAULT_LABELS else _label_count(self.text_config)
 
     @property
     def chat_template(self) -> str | None:
@@ -120,7 +145,8 @@ class Checkpoint:
     @property
     def dtype(self) -> str:
         """The precision that the checkpoint names; float32 if it names none, as transformers does."""
-        return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32")
+        named = (config.get(name) for config in (self.config, self.text_config) for name in ("dtype", "torch_dtype"))
+        return str(next(filter(None, named), "float32"))
 
     @property
     def max_model_len(self) -> int | None:
@@ -129,11 +155,12 @@ class Checkpoint:
         Of a LongRoPE model, the length up to which its short factors hold: with a longer limit, vLLM would use the long
         factors for every prompt, while transformers uses them only for prompts beyond that length.
         """
-        length = self.config.get("max_position_embeddings")
-        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        config = self.text_config
+        length = config.get("max_position_embeddings")
+        rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if (rope.get("rope_type") or rope.get("type")) in _LONG_ROPE:
             original = "original_max_position_embeddings"
-            length = self.config.get(original) or rope.get(original) or length
+            length = config.get(original) or rope.get(original) or length
         return length if isinstance(length, int) else None
 
     def known_as(self, model: str) -> str:
@@ -171,8 +198,8 @@ class Checkpoint:
     @cached_property
     def pad_token_id(self) -> int | None:
         """The padding token of the model's class in transformers: config.json's, or else the default of its type."""
-        if "pad_token_id" in self.config:
-            return self.config["pad_token_id"]
+        if "pad_token_id" in self.text_config:
+            return self.text_config["pad_token_id"]
         from transformers import AutoConfig  # seconds of import
 
         try:
@@ -269,6 +296,10 @@ class Adapter:
                 f"{self.folder} holds another chat template than {base.folder}: say with --chat-template FILE which one the "
                 "adapter was trained with"
             )
+
+
+def _label_count(config: Mapping[str, Any]) -> int:
+    return int(config["num_labels"]) if "num_labels" in config else len(config.get("id2label") or range(_DEFAULT_LABELS))
 
 
 def _check_files(folder: Path, model: str) -> Path:

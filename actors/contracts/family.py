@@ -107,6 +107,8 @@ class Family(ABC):
     """The token at each of whose positions the outputs are read, if every step of a response has a reward."""
     last_token: ClassVar[str | None] = None
     """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
+    longest_text: ClassVar[int | None] = None
+    """The most tokens, BOS included, of each text that a prompt is about, where training cut what was longer."""
     begins: ClassVar[int | None] = None
     """How many BOS tokens a prompt has, if the family says so and not the tokenizer."""
     ways: frozenset[str] = frozenset()
@@ -160,7 +162,10 @@ class Family(ABC):
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """Fields of config.json that vLLM gets with other values, so that it returns these outputs."""
-        return {"num_labels": self.head_labels} if self.head_labels else {}
+        labels = {"num_labels": self.head_labels} if self.head_labels else {}
+        # transformers has a class for the text alone of Gemma 3 and Qwen3.5, and vLLM converts what it calls without "Text".
+        body, text, head = checkpoint.architecture.partition("TextFor")
+        return labels | ({"architectures": [f"{body}For{head}"]} if text else {})
 
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:

@@ -35,11 +35,13 @@ class Golden:
         rewards: Mapping[str, float],
         tolerance: float,
         principle: str | None = None,
+        fields: Mapping[str, str] = MappingProxyType({}),
+        *,
         output: str | None = None,
     ) -> Self:
         """A conversation, and answers to it with their rewards, or that output of them."""
         responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
-        request = ScoreRequest(context, responses, (principle,) if principle else ())
+        request = ScoreRequest(context, responses, (principle,) if principle else (), fields=fields)
         return cls(request, tuple(rewards.values()), tolerance, output)
 
 

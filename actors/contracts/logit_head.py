@@ -51,7 +51,7 @@ class LogitHead(Family):
             )
         ids = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
         check_token_ids(checkpoint, published, ids)
-        size = int(checkpoint.config.get("vocab_size") or len(checkpoint.vocabulary))
+        size = int(checkpoint.text_config.get("vocab_size") or len(checkpoint.vocabulary))
         share = -(-size // _PADDING) * _PADDING // tensor_parallel
         for token, number in ids.items():
             if number >= share:

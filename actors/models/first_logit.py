@@ -33,6 +33,7 @@ class FirstLogit(OneLogit, LogitHead):
             "Llama 3.1 Community License Agreement",
             4096,
             "arXiv 2410.01257",
+            Golden.each("What is 1+1?", {"1+1=2": -3.28125}, 0.25),
             token_ids=_LLAMA_3,
         ),
         *(

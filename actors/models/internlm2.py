@@ -14,6 +14,16 @@ from actors.errors import ModelError
 from actors.records import Message, Role
 
 _TOKEN = "reward_token_id"
+SEPARATOR = "<|reward|>"
+"""The token between two trajectories of POLAR, which shares the class. InternLM2-Reward is read at it."""
+
+
+def separator_id(checkpoint: Checkpoint) -> int | None:
+    """The id of `SEPARATOR`; None if the tokenizer lacks it, or isn't a tokenizer.json."""
+    try:
+        return checkpoint.vocabulary.get(SEPARATOR)
+    except ModelError:
+        return None
 
 
 class InternLM2(OneLogit):
@@ -28,7 +38,6 @@ class InternLM2(OneLogit):
     one_pass = False  # no turn but the last is followed by the reward token
     task = Task.TOKEN_CLASSIFY
     architecture = "InternLM2ForRewardModel"
-    recognised = False  # POLAR shares the class, and is asked about a trajectory beside a reference
     head_labels = 1
     head = "v_head.weight"
     models = (
@@ -52,9 +61,17 @@ class InternLM2(OneLogit):
         KnownModel("internlm/internlm2-*-reward", "1.8 and 7 billion", "Apache-2.0", card="arXiv 2403.17297"),
     )
 
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        reward_id = self.reward_id(checkpoint)
+        return self.fits(checkpoint) and reward_id is not None and separator_id(checkpoint) == reward_id
+
+    def reward_id(self, checkpoint: Checkpoint) -> int | None:
+        """The id of the token that is read."""
+        return checkpoint.config.get(_TOKEN)
+
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         super().check(checkpoint, published, tensor_parallel)
-        if not isinstance(checkpoint.config.get(_TOKEN), int):
+        if not isinstance(self.reward_id(checkpoint), int):
             raise ModelError(f"{checkpoint.folder}/config.json has no {_TOKEN}, the token at which the reward is read")
         if checkpoint.config.get("bias"):
             raise ModelError(f"{checkpoint.folder}/config.json has biases in its layers, which vLLM's class would leave out")

@@ -94,9 +94,8 @@ def special_tokens(model: RewardModel) -> Mapping[int, str]:
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
     """How many token ids the model has an embedding for: there may be more than the tokenizer has tokens."""
-    config = checkpoint.config
-    text = config.get("text_config") or {}
-    return int(config.get("vocab_size") or text.get("vocab_size") or len(tokenizer))
+    sizes = (config.get("vocab_size") for config in (checkpoint.text_config, checkpoint.config))
+    return int(next(filter(None, sizes), len(tokenizer)))
 
 
 def _load(checkpoint: Checkpoint, family: Family) -> Any:

@@ -219,8 +219,16 @@ class Renderer:
                 prompt.draft.add_prompt(prompt.question, fitting, positions, prompt.opening, is_truncated)
 
     def _shorten_to(self, prompt: "_DraftPrompt", ids: list[int], context: tuple[Message, ...]) -> list[int]:
-        """The prompt's ids with these turns alone. Raises `Rejected` for ids that only the template may write."""
+        """The prompt's ids with these turns alone.
+
+        Raises `Rejected` for ids that only the template may write, and for a text that is too long by itself.
+        """
         shown = replace(prompt.shown, context=context)
+        longest = self._family.longest_text
+        if longest is not None and len(ids) > longest:
+            texts = self.tokenizer.ids(list(self._family.shown(shown)))
+            if any(len(self.tokenizer.prepended) + len(text) > longest for text in texts):
+                raise Rejected(Reason.TOO_LONG, f"{self._family.name} was trained on texts of at most {longest:,} tokens")
         if len(context) < len(prompt.shown.context):
             ids = self._writer.ids(self._writer.text(shown))
         self._safety.check_ids(ids, shown)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.contracts.family import REFERENCE
+from actors.contracts.family import REFERENCE, Family
 from actors.contracts.judge import Judge
 from actors.contracts.known_model import Golden
 from actors.endpoint.endpoint_engine import EndpointEngine
@@ -64,14 +64,15 @@ def self_test(  # noqa: PLR0912  a branch for each kind of engine
     if has_weights:
         passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
     # Empty if `max_model_len` is shorter than these few words.
-    probes = renderer.render(_PROBES) if model.task.pools else []
+    questions = [replace(probe, fields=_fields_of(model.family)) for probe in _PROBES]
+    probes = renderer.render(questions) if model.task.pools else []
     if prompts := [list(prompt.ids) for request in probes for prompt in request.prompts]:
         for check in (_check_head, _check_raw):
             passed(check(model, engine, prompts))
         if model.task.every_position:
             passed(rows_are_their_tokens(model, engine, max(prompts, key=len)))
     if model.verdict_ids:
-        judge_prompts = [prompt.ids for request in renderer.render(_PROBES) for prompt in request.prompts]
+        judge_prompts = [prompt.ids for request in renderer.render(questions) for prompt in request.prompts]
         if judge_prompts:
             passed(logprobs_are_their_tokens(model, engine, judge_prompts))
     tests: list[_TestResult] = []
@@ -122,9 +123,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: AnyRenderer) -> 
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
     principles = (family.example_principle("correctness"),) if family.takes_principles else ()
-    words = {name: "5" if name == REFERENCE else "correctness" for name in family.field_names}
-    fields = {name: family.example_field(name, word) for name, word in words.items()}
-    request = ScoreRequest(context, (right, wrong), principles, fields=fields)
+    request = ScoreRequest(context, (right, wrong), principles, fields=_fields_of(family))
     # With its texts, which say more than a missing reward: a judge whose template is wrong mostly writes something else.
     (scores,) = scorer_of(model.tracing, engine).score_block(renderer.render([request]))
     rewards = [score.reward for score in scores if score.reward is not None]
@@ -136,6 +135,12 @@ def _try_question(model: RewardModel, engine: Engine, renderer: AnyRenderer) -> 
     if rewards and not is_plausible:
         text += ". That is no better for the right answer: unless it was asked for something else, it can't tell them apart"
     return _TestResult(text, bool(rewards), is_plausible)
+
+
+def _fields_of(family: Family) -> Mapping[str, str]:
+    """Values of the fields that a family reads, for a question whose answer is 5."""
+    words = {name: "5" if name == REFERENCE else "correctness" for name in family.field_names}
+    return {name: family.example_field(name, word) for name, word in words.items()}
 
 
 def _as_published(model: RewardModel) -> RewardModel:

@@ -12,8 +12,8 @@ MEANINGS = {
     2: "it can't be done as given; the message says what to change",
     3: "stopped early (engines that die again and again, a full disk, too many failures); the same command resumes the run",
     4: "the audit found a gap or something counted twice, or `verify` a bad part; or not one response has a reward",
-    5: "a gate failed: of `evaluate --against`, of `verify --max-difference`, or of `diff`; or `filter --labels` has no cut "
-    "that the labels show to have what was asked",
+    5: "a gate failed: of `evaluate --against`, of `verify --max-difference`, of `certify --max-effect`, or of `diff`; or "
+    "`filter --labels` has no cut that the labels show to have what was asked",
     130: "interrupted by Ctrl-C or SIGTERM, or a job that was stopped; the last line says the command that resumes it",
     141: "who read the output had enough of it, as `head` has; what shells show of other programs, too",
 }

@@ -27,6 +27,7 @@ from pipelines.cli.result_status import ResultStatus
 from pipelines.cli.status import RunStatus
 from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.scored_corpus.summary import Summary
+from pipelines.results.certificates.certificate import Certificate
 from pipelines.results.comparison.results import Differences
 from pipelines.results.evaluation.gate import BaselineComparison
 from pipelines.results.evaluation.results import Results
@@ -292,7 +293,7 @@ _PROMISES = """\
 - The version rises, with an entry in the changelog, when a key goes, is renamed, or gets another type or meaning.
 - The [exit code](exit-codes.md) says whether the command succeeded. With 2 and 3 there is no output (but of `check`), and
   the message is on standard error. With 4 and 5 the object comes before the message: of `score` where nothing was scored, of
-  `verify`, `diff` and `evaluate --against`.
+  `verify`, `diff`, `certify` and `evaluate --against`.
 - `run` prints the object of each step on a line of its own, in their order, and `status --watch` prints one for each look.
 - `assay schema` prints the JSON Schema of recipes. [HTTP](http.md) has the bodies of the endpoint, and
   [Scored corpus](scored-corpus.md) the columns of the parts."""
@@ -330,6 +331,7 @@ def outputs() -> Sequence[Output]:
         Output(("retry",), "", Retried),
         Output(("evaluate",), "", _object(Results, {"assay_results": int, "settings": dict[str, Any]})),
         Output(("evaluate",), "with `--against`", Compared),
+        Output(("certify",), "", _object(Certificate)),
         Output(("plan",), "of a corpus", PlannedRun),
         Output(("plan",), "of a model alone", PlannedLayout),
         Output(("check",), "", Checked),

@@ -95,7 +95,7 @@ REASONS: Mapping[Reason, Meaning] = {
         "`read.principles`, `--field principle=COLUMN`",
     ),
     Reason.NO_REFERENCE: Meaning(
-        _REJECTED, "a verifier compares with a reference, and the row has none, or a blank one", "`--reference-column`"
+        _REJECTED, "the model compares with a reference, and the row has none, or a blank one", "`--reference-column`"
     ),
     Reason.BAD_REFERENCE: Meaning(
         _REJECTED, "the reference can't be read, or is a list of texts", "`verifier.any_of`, `verifier.reference_pattern`"

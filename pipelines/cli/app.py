@@ -131,7 +131,7 @@ class _Commands(CommandGroup):
         "Score and filter": ("score", "ensemble", "cascade", "filter", "label-sample", "report", "diff", "status"),
         "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export", "upload"),
-        "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
+        "Choose and check models": ("models", "evaluate", "certify", "check", "convert", "plan"),
         "Serve": ("serve",),
         "Run recipes, here or on a cluster": ("run", "submit", "schema"),
         "Shell": ("completion",),
@@ -141,7 +141,7 @@ class _Commands(CommandGroup):
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "convert", "plan", "report", "diff", "submit", "schema", "status")
+            for name in ("upload", "evaluate", "certify", "convert", "plan", "report", "diff", "submit", "schema", "status")
         },
         "serve": "deploy.command",
     }

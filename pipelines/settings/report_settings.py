@@ -11,7 +11,8 @@ class ReportSettings(Settings):
     """All settings of `report`: what is shown, and how many responses are sampled for it."""
 
     scored: tuple[str, ...] = Field(min_length=1, max_length=2)
-    """folder of a scored corpus, of a filter's result or of an evaluation; two scored corpora are compared"""
+    """folder of a scored corpus, of a filter's result, of an evaluation or of a certificate; two scored corpora are compared
+    """
     output: str = Field(default="report.html", json_schema_extra=OPTION)
     """file for the page"""
     by: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)

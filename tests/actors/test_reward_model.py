@@ -238,11 +238,9 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     assert (model.family_name, model.labels) == ("first-logit", 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "family"), [("internlm2", "internlm2"), ("math-rm", "math-reward"), ("math-prm", "math-process")]
-)
+@pytest.mark.parametrize(("name", "family"), [("math-rm", "math-reward"), ("math-prm", "math-process")])
 def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, name: str, family: str) -> None:
-    foreign, copied = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
+    foreign, copied = tmp_path / "some-model", tmp_path / f"tiny-{name}"
     for folder in (foreign, copied):
         shutil.copytree(BUILT_IN / name, folder)
     with pytest.raises(ModelError, match=rf"If it is one, say which with --family:\n  {family}: "):
@@ -273,6 +271,8 @@ def test_published_models_are_known_by_their_id() -> None:
         "nvidia/Qwen-3-Nemotron-32B-Reward": "scalar",
         "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle": "principle",
         "internlm/internlm2-20b-reward": "internlm2",
+        "internlm/POLAR-7B": "polar",
+        "internlm/POLAR-1_8B-Base": "polar",
         "Qwen/Qwen2.5-Math-RM-72B": "math-reward",
         "Qwen/Qwen2.5-Math-PRM-7B": "math-process",
         "Llama-3.1-Nemotron-70B-Reward": "first-logit",
@@ -355,12 +355,34 @@ def test_prompts_are_as_long_as_the_model_was_trained_on_unless_one_says_otherwi
     assert reward_model(path).max_model_len == 8192, "never more than the checkpoint takes"
 
 
+def test_a_language_model_beside_an_image_model_is_read_by_its_own_config(tmp_path: Path) -> None:
+    """As transformers writes a Qwen3_5ForSequenceClassification: labels and length under `text_config`."""
+    whole = {"architectures": ["Qwen3_5ForSequenceClassification"], "model_type": "qwen3_5", "dtype": "bfloat16"}
+    text = {"model_type": "qwen3_5_text", "max_position_embeddings": 4096, "vocab_size": 320, "pad_token_id": 7}
+    cases: list[tuple[Mapping[str, Any], Mapping[str, Any], int]] = [
+        ({}, {"id2label": {"0": "LABEL_0"}}, 1),
+        ({}, {}, 2),
+        ({"id2label": {"0": "LABEL_0"}}, {}, 1),
+        ({"num_labels": 5}, {"id2label": {"0": "LABEL_0"}}, 5),
+        # What transformers writes of a config whose text alone has a head, and what vLLM makes of it.
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, {"num_labels": 1}, 1),
+    ]
+    for number, (top, below, labels) in enumerate(cases):
+        path = write_model(tmp_path / str(number), config={**whole, **top, "text_config": {**text, **below}})
+        checkpoint = Checkpoint.find(str(path), None)
+        assert (checkpoint.labels, checkpoint.max_model_len, checkpoint.pad_token_id) == (labels, 4096, 7)
+        assert checkpoint.causal
+    assert reward_model(tmp_path / "0").family_name == "scalar"
+
+
 def test_what_looks_both_ways_is_told_by_its_config(tmp_path: Path) -> None:
     cases: list[tuple[Mapping[str, Any], bool]] = [
         ({"architectures": ["LlamaForCausalLM"]}, True),
         ({"architectures": ["LlamaForCausalLM"], "is_causal": False}, False),
         ({"architectures": ["LlamaForSequenceClassification"]}, True),
         ({"architectures": ["BertForSequenceClassification"]}, False),
+        ({"architectures": ["Gemma3TextForSequenceClassification"]}, True),
+        ({"architectures": ["Gemma3TextForSequenceClassification"], "use_bidirectional_attention": True}, False),
     ]
     for number, (config, causal) in enumerate(cases):
         path = write_model(tmp_path / str(number), config={**SCALAR_CONFIG, **config})

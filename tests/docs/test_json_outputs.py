@@ -57,6 +57,7 @@ def test_documents_are_as_their_page_says(tmp_path: Path) -> None:
     check("plan", corpus, "--model", "tiny-genrm", "--tokens-per-s", 500, "--set", "bill.written_per_s=50")
     check("plan", "--model", "Skywork/Skywork-Reward-V2-Llama-3.1-8B")
     check("check", "tiny-scalar", *FAKE, code=2)
+    check("certify", "tiny-attributes", "--on", corpus, "--out", tmp_path / "certificate", *FAKE)
     check("models explain", "tiny-genrm")
     check("models explain", "nvidia/Llama-3.3-Nemotron-70B-Reward")
 

@@ -8,7 +8,7 @@ import gc
 import json
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -148,7 +148,7 @@ def running(pid: int) -> bool:
         return False
 
 
-def start_vllm(folder: Path, task: Task, **settings: Any) -> "VllmEngine":
+def start_vllm(folder: Path, task: Task, *, hf_overrides: Mapping[str, Any] | None = None, **settings: Any) -> "VllmEngine":
     """A tiny engine in float32. What vLLM's modules warn of while they are imported isn't our tests' business."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -161,6 +161,7 @@ def start_vllm(folder: Path, task: Task, **settings: Any) -> "VllmEngine":
             dtype="float32",
             max_model_len=MAX_MODEL_LEN,
             settings=EngineSettings(**settings),
+            hf_overrides=hf_overrides,
         )
 
 

@@ -39,7 +39,7 @@ def render(shown: Mapping[str, Any]) -> str:
     style = _file("uplot/uPlot.min.css") + _file("report.css")
     script = f"/*\n{_file('uplot/LICENSE.txt')}*/\n{_file('uplot/uPlot.iife.min.js')}\n{_file('report.js')}"
     return environment.get_template("report.html.jinja").render(
-        {"runs": [], "comparison": None, "evaluation": None, **shown},
+        {"runs": [], "comparison": None, "evaluation": None, "certificates": [], **shown},
         mark=Markup(MARK),
         style=Markup(style),
         script=Markup(script),

@@ -80,11 +80,12 @@ def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequ
     judged = () if own_columns is None else (own_columns.prompt, *own_columns.responses, *own_columns.conversations)
     for name in names:
         is_named = name in columns
-        if not is_named and _default_column(name) in judged:
+        column = columns[name] if is_named else _default_column(name)
+        if not is_named and column in judged:
             if name in needed:
                 raise SettingsError(f"{name} is what is judged: name another column for it with --field {name}=COLUMN")
             continue
-        columns.setdefault(name, _default_column(name))
+        columns[name] = column
         if (is_named or name in needed) and preview.rows:
             check_column(preview.rows, columns[name])
     columns_read = tuple(columns.items())

@@ -1,0 +1,164 @@
+"""Effects of what should not matter, by pairs of rewards before and after a change, with intervals that hold together.
+
+Each question gives one pair, so that pairs are independent; its move is
+
+    a response was changed   the change of its reward
+    order                    half of what the last response gains more than the first when their order is reversed, so that
+                             a judge that prefers the first place has a positive one
+    seed                     the change of a reward without its sign, as no direction is to be expected
+
+The effect is the mean move in standard deviations of the original rewards, with Student's interval; the share of verdicts
+that flip has the exact binomial one. All of them hold at once with the confidence (Bonferroni).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import sem, t
+
+from actors.text.readable import Readable
+from pipelines.data.corpus.assay_folders import OutputKind
+from pipelines.folders.scored_corpus.candidates import SAME_REWARD
+from pipelines.results.filtering.cuts import interval
+
+KIND = OutputKind("certificate", ())
+"""A folder with a certificate, and the document that holds it."""
+ORDER, SEED = "order", "seed"
+CONFIDENCE = 0.99
+LEAST_PAIRS = 30
+"""Of fewer pairs Student's interval says little, as a rare large move may not be among them."""
+
+
+class Finding(StrEnum):
+    """What the pairs say of an effect."""
+
+    SEEN = "seen"  # its interval is on one side of 0; of a seed, rewards have moved
+    NOT_SEEN = "not seen"
+    NOT_SHOWN = "not shown"  # the model gets the same prompt, or samples nothing: it can't have this effect
+    TOO_FEW = "too few pairs"
+    NO_SPREAD = "no spread"  # all original rewards are equal, so that there is no unit
+
+
+class Pair(NamedTuple):
+    """The rewards of a question's responses before and after a change, in the same order; `at` is the changed one."""
+
+    before: Sequence[float | None]
+    after: Sequence[float | None]
+    at: int
+
+
+class Trial(NamedTuple):
+    """A change, its pairs, and how many questions gave none, by reason. `impossible`: none can have shown the change."""
+
+    name: str
+    about: str
+    pairs: Sequence[Pair]
+    left: Mapping[str, int]
+    impossible: bool = False
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a change does: its mean `size` in standard deviations and as a `change` of the reward. None of too few pairs.
+
+    Of `verdicts`, the pairs in which it is known which response is best before and after, or what a judge says of a single
+    one, the share `flipped` is another one afterwards.
+    """
+
+    name: str
+    about: str
+    finding: Finding
+    pairs: int
+    left: Mapping[str, int]
+    """Questions that gave no pair, by reason."""
+    size: float | None = None
+    size_interval: tuple[float, float] | None = None
+    change: float | None = None
+    verdicts: int = 0
+    flipped: float | None = None
+    flipped_interval: tuple[float, float] | None = None
+
+    def failure(self, most: float) -> str | None:
+        """Why it isn't shown to be at most so many standard deviations; None if it is, or can't be there at all."""
+        if self.size is None or self.size_interval is None:
+            shown = f"{self.name}: {self.finding}, {self.pairs:,} pairs of at least {LEAST_PAIRS}"
+            return None if self.finding is Finding.NOT_SHOWN else shown
+        low, high = self.size_interval
+        shown = f"{self.name}: {self.size:+.2f} ({low:+.2f} to {high:+.2f}) isn't shown to be within {most:g}"
+        return None if -most <= low and high <= most else shown
+
+
+@dataclass(frozen=True)
+class Certificate(Readable):
+    """How far what should not matter moves a model's rewards on some rows, and all that says which model it is."""
+
+    model: str
+    rows: Sequence[str]
+    """Where the rows are from: as it was given, or the files of a scored corpus."""
+    questions: int
+    """Prompts with their responses, one a row, that were scored as they are."""
+    left: Mapping[str, int]
+    """Rows that gave no question, by reason."""
+    deviation: float
+    """The standard deviation of the original rewards: the unit of all sizes."""
+    confidence: float
+    """The probability with which all intervals hold together."""
+    effects: Sequence[Effect]
+    made_up: bool
+    """Whether the rewards are the fake engine's."""
+    identity: Mapping[str, Any]
+    """What decides the numbers, as in the manifest of a scored corpus."""
+    made_with: Mapping[str, Any]
+
+
+def measure(trials: Sequence[Trial], rewards: Sequence[float], single_verdicts: bool) -> tuple[float, list[Effect]]:
+    """The standard deviation of the original `rewards`, and the effect of each trial.
+
+    `single_verdicts`: the reward of a single response is a verdict, and no number that hardly ever stays the same.
+    """
+    deviation = float(np.std(rewards, ddof=1)) if len(rewards) > 1 else 0.0
+    tested = sum(len(trial.pairs) >= LEAST_PAIRS for trial in trials)
+    level = 1 - (1 - CONFIDENCE) / max(1, 2 * tested)  # of each a size and a share
+    return deviation, [_effect(trial, deviation, level, single_verdicts) for trial in trials]
+
+
+def _effect(trial: Trial, deviation: float, level: float, single_verdicts: bool) -> Effect:
+    name, about, pairs, left, impossible = trial
+    if len(pairs) < LEAST_PAIRS or deviation <= SAME_REWARD:
+        lacking = Finding.TOO_FEW if len(pairs) < LEAST_PAIRS else Finding.NO_SPREAD
+        return Effect(name, about, Finding.NOT_SHOWN if impossible else lacking, len(pairs), left)
+    moves = np.array([_move(name, pair) for pair in pairs]) / deviation
+    size = low = high = float(moves.mean())
+    if np.ptp(moves) > 0:
+        low, high = map(float, t.interval(level, len(moves) - 1, size, sem(moves)))
+    low = max(low, 0.0) if name == SEED else low
+    # Without signs a mean above 0 is no chance: rewards have moved. A mean of the last bits, as of another batch, is none.
+    is_seen = (low > 0 or high < 0 or name == SEED) and abs(size) * deviation > SAME_REWARD
+    flips = [flip for pair in pairs if (flip := _flips(pair, single_verdicts)) is not None]
+    shares = (sum(flips) / len(flips), interval(sum(flips), len(flips), level)) if flips else ()
+    finding = Finding.SEEN if is_seen else Finding.NOT_SEEN
+    return Effect(name, about, finding, len(pairs), left, size, (low, high), size * deviation, len(flips), *shares)
+
+
+def _move(name: str, pair: Pair) -> float:
+    both = zip(pair.before, pair.after, strict=True)
+    gains = [np.nan if before is None or after is None else after - before for before, after in both]
+    if name == ORDER:
+        return float(gains[-1] - gains[0]) / 2
+    return float(abs(gains[pair.at]) if name == SEED else gains[pair.at])
+
+
+def _flips(pair: Pair, single_verdicts: bool) -> bool | None:
+    """Whether the verdict is another one; None where there is none."""
+    if None in (*pair.before, *pair.after) or (len(pair.before) == 1 and not single_verdicts):
+        return None
+    if len(pair.before) == 1:
+        return abs(_move("", pair)) > SAME_REWARD
+    return _best(pair.before) != _best(pair.after)
+
+
+def _best(rewards: Sequence[Any]) -> set[int]:
+    return {position for position, reward in enumerate(rewards) if reward >= max(rewards) - SAME_REWARD}
