@@ -179,6 +179,7 @@ def test_every_command_shown_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (rubric,) = [block.text for block in blocks() if block.language == "yaml" and "shows:" in block.text]
     for name in ("mine.yaml", "rubric.yaml"):  # as the pages call it
         (tmp_path / name).write_text(rubric)
+    (tmp_path / "rubrics").symlink_to(REPOSITORY / "rubrics")
     answer = "{{ sample.output_text }}"
     score = {"type": "score_model", "name": "g", "input": [{"role": "user", "content": answer}]}
     check = {"type": "string_check", "name": "g", "input": answer, "operation": "eq", "reference": "{{ item.answer }}"}

