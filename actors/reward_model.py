@@ -13,6 +13,7 @@ from typing import Any, Self
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.pooled_head import PooledHead
 from actors.contracts.served import Served
 from actors.contracts.stopping import Stopping
 from actors.contracts.verifier import Verifier
@@ -305,6 +306,10 @@ def _check_can_be_cut(family: Family, model: str) -> None:
     """Raise `SettingsError` for a family whose prompts can't lose their beginning."""
     if isinstance(family, Judge):
         raise SettingsError(f"--set too_long=cut-left is for reward heads: {model} would lose what it is asked to do")
+    if isinstance(family, PooledHead) and family.gate_text:
+        raise SettingsError(
+            f"--set too_long=cut-left: the gate of {model}'s head is read where the response begins, which may be cut off"
+        )
     if family.needed_fields:
         raise SettingsError(
             f"--set too_long=cut-left is for models of conversations: {model} would lose its {family.needed_fields[0]}"

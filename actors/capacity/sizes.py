@@ -34,6 +34,7 @@ _NEMOTRON3_ULTRA = Size(
     549.3e9, 108, 8192, 122880, 64, 2, 128, _ULTRA, 56.1e9, embeddings=2.147e9, cached_layers=12, state=_ULTRA_STATE
 )
 _QWEN3_14B = Size(14.8e9, 40, 5120, 17408, 40, 8, 128, "config of Qwen3-14B")
+_GEMMA2_27B = Size(27.2e9, 46, 4608, 36864, 32, 16, 128, "config of Gemma-2-27B")
 _QWEN3_8B = Size(8.19e9, 36, 4096, 12288, 32, 8, 128, "config of Qwen3-8B", embeddings=1.245e9)
 _INTERNLM25_7B = Size(7.74e9, 32, 4096, 14336, 32, 8, 128, "config of InternLM2.5-7B")
 _LLAMA_8B = Size(8.03e9, 32, 4096, 14336, 32, 8, 128, "config of Llama-3.1-8B", embeddings=1.051e9)
@@ -57,7 +58,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "nvidia/Qwen3-Nemotron-235B-A22B-GenRM": _QWEN3_235B,
         "nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603": _QWEN3_235B,
         "nvidia/Nemotron-3-Ultra-550B-A55B-GenRM": _NEMOTRON3_ULTRA,
-        "Skywork/Skywork-Reward-Gemma-2-27B": Size(27.2e9, 46, 4608, 36864, 32, 16, 128, "config of Gemma-2-27B"),
+        "Skywork/Skywork-Reward-Gemma-2-27B": _GEMMA2_27B,
         "Skywork/Skywork-Reward-Llama-3.1-8B": _LLAMA_8B,
         "Skywork/Skywork-Reward-V2-Llama-3.1-8B": _LLAMA_8B,
         "Skywork/Skywork-Reward-V2-Qwen3-8B": _QWEN3_8B,
@@ -69,6 +70,14 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "Qwen/Qwen2.5-Math-PRM-72B": _QWEN25_72B,
         "Qwen/Qwen2.5-Math-PRM-7B": _QWEN25_7B,
         "Qwen/Qwen2.5-Math-7B-PRM800K": _QWEN25_7B,
+        "RLHFlow/ArmoRM-Llama3-8B-v0.1": _LLAMA_8B,
+        "nicolinho/QRM-Llama3.1-8B-v2": _LLAMA_8B,
+        "nicolinho/QRM-Llama3.1-8B": _LLAMA_8B,
+        "nicolinho/QRM-Llama3-8B": _LLAMA_8B,
+        "Ray2333/GRM-llama3-8B-sftreg": _LLAMA_8B,
+        "infly/INF-ORM-Llama3.1-70B": _LLAMA_70B,
+        "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": _GEMMA2_27B,
+        "lenovo/Lenovo-Reward-Gemma-2-27B-v0.1": _GEMMA2_27B,
         "gaotang/RM-R1-DeepSeek-Distilled-Qwen-32B": _QWEN25_32B,
         "gaotang/RM-R1-Qwen2.5-Instruct-32B": _QWEN25_32B,
         "rubricreward/R3-Qwen3-14B-14k": _QWEN3_14B,

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
@@ -67,8 +67,8 @@ class Checkpoint:
     """The text of a chat template that is used in place of its own."""
 
     @classmethod
-    def find(cls, model: str, revision: str | None, *, weights: bool = False) -> "Checkpoint":
-        """Find a model's files, fetching those of a hub model: the small ones, or with its weights.
+    def find(cls, model: str, revision: str | None, *, weights: bool = False, files: Sequence[str] = ()) -> "Checkpoint":
+        """Find a model's files, fetching those of a hub model: the small ones, or with its weights, and these `files`.
 
         Raises `ModelError` if there is no such model.
         """
@@ -80,7 +80,7 @@ class Checkpoint:
             return cls(_check_files(folder, place), None)
         if place.startswith((".", "/", "~")) or place.count("/") != 1:
             raise ModelError(f"there is no model folder {place}; give a folder, a hub id (owner/name) or a tiny-* model")
-        return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else [])])
+        return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else []), *files])
 
     @classmethod
     def _fetch(cls, hub_id: str, revision: str | None, files: list[str]) -> "Checkpoint":

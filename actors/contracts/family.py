@@ -277,6 +277,10 @@ class Family(ABC):
         """Token ids that are appended to those of the text."""
         return ()
 
+    def gate(self, checkpoint: Checkpoint) -> Sequence[int]:
+        """Token ids that every prompt must hold, since the last of their occurrences is read, too."""
+        return ()
+
     def register(self) -> None:  # noqa: B027  most need nothing
         """Register a configuration class that transformers lacks. Called before it looks up the model's type."""
 

@@ -17,6 +17,8 @@ class Golden:
     rewards: tuple[float, ...]
     """One for each response, in the request's order."""
     tolerance: float
+    output: str | None = None
+    """The name of the output that `rewards` are of, where the authors publish one; None for the reward."""
 
     @classmethod
     def each(
@@ -34,11 +36,13 @@ class Golden:
         tolerance: float,
         principle: str | None = None,
         fields: Mapping[str, str] = MappingProxyType({}),
+        *,
+        output: str | None = None,
     ) -> Self:
-        """A conversation, and answers to it with their rewards."""
+        """A conversation, and answers to it with their rewards, or that output of them."""
         responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
         request = ScoreRequest(context, responses, (principle,) if principle else (), fields=fields)
-        return cls(request, tuple(rewards.values()), tolerance)
+        return cls(request, tuple(rewards.values()), tolerance, output)
 
 
 @dataclass(frozen=True, slots=True)

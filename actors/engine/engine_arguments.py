@@ -42,6 +42,11 @@ OURS = {
 }
 """Arguments that Assay sets, and why or where."""
 
+BODY_FORMAT, LEFT_OUT = "assay-body", "left_out"
+"""vLLM's `load_format` for a body without its head's tensors (`body_loader`), and the key of those that it leaves out."""
+_BODY_WORKER = "actors.engine.body_loader.BodyWorker"
+_OF_BODY = ("load_format", "model_loader_extra_config", "worker_extension_cls")
+
 FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s": "float"}
 """What the fake engine takes: faults to inject."""
 
@@ -140,11 +145,18 @@ def cpu_shares(cpus: Sequence[int], workers: int) -> str:
 
 
 def engine_arguments(
-    task: Task, settings: EngineSettings, *, on_cpu: bool, adapter_rank: int | None = None, placed: bool = False
+    task: Task,
+    settings: EngineSettings,
+    *,
+    on_cpu: bool,
+    adapter_rank: int | None = None,
+    placed: bool = False,
+    left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Arguments beside those of the model: defaults, over them the user's, over these the ones that only Assay sets.
 
-    A `placed` engine has its GPUs in a placement group of Ray.
+    A `placed` engine has its GPUs in a placement group of Ray. Tensors whose names begin as `left_out` says aren't
+    loaded.
     """
     arguments: dict[str, Any] = {"disable_log_stats": True, "trust_remote_code": False}
     if settings.tensor_parallel * settings.pipeline_parallel > 1:
@@ -176,9 +188,15 @@ def engine_arguments(
                 f"a deterministic engine on a CPU sets {' and '.join(conflicts)} itself: leave it out of engine_args"
             )
         arguments |= ONE_AT_A_TIME
+    if left_out:
+        if conflicts := sorted(settings.engine_args.keys() & set(_OF_BODY)):
+            raise SettingsError(
+                f"engine_args can't hold {conflicts[0]!r} for this model, whose head is loaded apart from it"
+            )
+        arguments |= dict(zip(_OF_BODY, (BODY_FORMAT, {LEFT_OUT: list(left_out)}, _BODY_WORKER), strict=True))
     return arguments | {
         "runner": "pooling" if task.pools else "generate",
-        "convert": "classify" if task.pools else "auto",
+        "convert": "embed" if task is Task.EMBED else "classify" if task.pools else "auto",
         "skip_tokenizer_init": task.pools,
         "tensor_parallel_size": settings.tensor_parallel,
         "pipeline_parallel_size": settings.pipeline_parallel,

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
@@ -32,6 +32,8 @@ class Task(StrEnum):
     """The head's outputs at the last token."""
     TOKEN_CLASSIFY = "token_classify"
     """The head's outputs at every position."""
+    EMBED = "embed"
+    """The outputs at the last token of a head that is applied to the engine's hidden states, outside of its model."""
     GENERATE = "generate"
     VERIFY = "verify"
     """No model: code compares texts."""
@@ -39,7 +41,7 @@ class Task(StrEnum):
     @property
     def pools(self) -> bool:
         """Whether it returns the outputs of a head."""
-        return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY)
+        return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY, Task.EMBED)
 
     @property
     def writes(self) -> bool:
@@ -111,6 +113,20 @@ class Generation:
     computed_tokens: int
 
 
+class StateHead(Protocol):
+    """A head outside of the engine's model, for `Task.EMBED`: it is applied to hidden states."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """How the names of its tensors begin among the checkpoint's, which the engine's model doesn't have."""
+
+    def ends(self, ids: Sequence[int]) -> Sequence[int]:
+        """The lengths at which a prompt is cut, whose last tokens' states it takes; the last is the whole prompt's."""
+
+    def outputs(self, *states: Any) -> tuple[float, ...]:
+        """The outputs by these states, which are tensors of torch, [hidden] each."""
+
+
 class Engine(ABC):
     """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs.
 
@@ -144,7 +160,8 @@ class Engine(ABC):
         """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
 
         Prompts with an equal `context`, if they must wait, go one after another where a prefix cache helps (`Admission`).
-        `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default.
+        `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default, or,
+        of `Task.EMBED`, those of the states at length one.
         `uncached`: all tokens go through the model, even if the prefix cache has them.
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
         the last token.

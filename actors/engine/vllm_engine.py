@@ -36,7 +36,7 @@ from actors.engine.engine_arguments import (
 )
 from actors.engine.engine_folder import EngineFolder
 from actors.engine.process_reaper import ProcessReaper
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, Task, positions
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, StateHead, Task, positions
 from actors.engine.vllm_environment import set_environment, variables
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
@@ -139,11 +139,13 @@ class VllmEngine(Engine):
         settings: EngineSettings,
         hf_overrides: Mapping[str, Any] | None = None,
         adapter: Adapter | None = None,
+        head: StateHead | None = None,
         placement: Any = None,
         online: bool = False,
     ) -> None:
         """Returns when the engine is ready. A LoRA `adapter` is part of the model: all requests are computed with it.
 
+        A `head` is applied to the model's hidden states; its tensors aren't loaded with the model's.
         A `placement` has GPUs as a placement group of Ray's, `group`, and a method `release`, which is called at the end.
 
         Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
@@ -152,7 +154,12 @@ class VllmEngine(Engine):
         check_installed(settings)  # here, too: the machine of the command may have no vLLM to look at
         rank = None if adapter is None else adapter.rank
         arguments = engine_arguments(
-            task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=rank, placed=placement is not None
+            task,
+            settings,
+            on_cpu=current_platform.is_cpu(),
+            adapter_rank=rank,
+            placed=placement is not None,
+            left_out=() if head is None else head.left_out,
         ) | {
             "model": model_path,
             "revision": revision,
@@ -169,6 +176,7 @@ class VllmEngine(Engine):
         self._settings = settings
         self._placement = placement
         self._task = task
+        self._head = head
         # vLLM caches adapters by a number, which must be 1 or more.
         self._lora = None if adapter is None else LoRARequest(str(adapter.folder), 1, str(adapter.folder))
         self._ids = map(str, itertools.count())
@@ -241,9 +249,25 @@ class VllmEngine(Engine):
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        prompt = _checked_prompt(ids, self._vocabulary)
         every_position = self._task.every_position
         read = positions(ids, at, every_position)
+        if self._head is not None:
+            # One after the other: the gate's prompt begins the whole one, which then comes out of the prefix cache.
+            states = [await self._encode(ids[:end], context, activated, uncached) for end in self._head.ends(ids)]
+            # In a thread: the largest heads are 0.3 GB of weights, and the loop's other prompts would wait for each.
+            values = await asyncio.to_thread(self._head.outputs, *(state.outputs.data for state in states))
+            return Pooled((values,) * len(read), *_cached_and_computed(states[-1]))
+        output = await self._encode(ids, context, activated, uncached)
+        data = output.outputs.data
+        if every_position and len(data) != len(ids):
+            raise EngineError(f"a prompt of {len(ids)} tokens should have as many outputs, and vLLM returned {len(data)}")
+        # Only the rows that are read become Python numbers: a prompt may have a hundred thousand rows.
+        rows = data[list(read)] if every_position else data.expand(len(read), -1)
+        return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
+
+    async def _encode(self, ids: Sequence[int], context: str, activated: bool, uncached: bool) -> Any:
+        """vLLM's output for a prompt."""
+        prompt = _checked_prompt(ids, self._vocabulary)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
         async with self._admitted(context, len(ids)):
@@ -251,14 +275,9 @@ class VllmEngine(Engine):
         self._is_cold = False
         if getattr(output, "error", None) is not None:
             raise EngineError(f"vLLM failed a request: {output.error}")
-        data = output.outputs.data
-        if not data.numel():  # an engine core that shuts down answers with an empty tensor
+        if not output.outputs.data.numel():  # an engine core that shuts down answers with an empty tensor
             raise self._shutdown_error()
-        if every_position and len(data) != len(ids):
-            raise EngineError(f"a prompt of {len(ids)} tokens should have as many outputs, and vLLM returned {len(data)}")
-        # Only the rows that are read become Python numbers: a prompt may have a hundred thousand rows.
-        rows = data[list(read)] if every_position else data.expand(len(read), -1)
-        return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
+        return output
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         samples = _samples(await _last_output(self._outputs(ids, sampling, RequestOutputKind.FINAL_ONLY, context)))

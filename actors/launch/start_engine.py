@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from actors.checkpoint.checkpoint_files import Adapter, locate
+from actors.checkpoint.checkpoint_files import Adapter, Checkpoint, locate
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.pooled_head import PooledHead
 from actors.contracts.verifier import Verifier
 from actors.endpoint.account import Notes
 from actors.endpoint.endpoint_engine import EndpointEngine
@@ -36,7 +37,8 @@ def engine_identity(model: RewardModel, settings: EngineSettings) -> str | None:
     if model.task is Task.VERIFY or model.remote is not None:
         return None
     started_with = (model.model, model.revision, model.adapter, model.task, model.dtype, model.context, model.labels)
-    return repr((*started_with, sorted(model.overrides.items()), settings.model_dump()))
+    head = model.family_name if isinstance(model.family, PooledHead) else None
+    return repr((*started_with, head, sorted(model.overrides.items()), settings.model_dump()))
 
 
 def start_engine(
@@ -64,6 +66,10 @@ def start_engine(
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
     adapter = Adapter.find(model.adapter) if model.adapter else None
+    head = None
+    if isinstance(family := model.family, PooledHead):
+        report(f"reading the head of {model.model}")
+        head = family.load(Checkpoint.find(model.model, model.revision, weights=True, files=family.head_files))
     model.family.register()
     report("importing vLLM")
     mark("import of vLLM")
@@ -96,6 +102,7 @@ def start_engine(
         settings=settings,
         hf_overrides=model.overrides,
         adapter=adapter,
+        head=head,
         placement=placement,
         online=online,
     )

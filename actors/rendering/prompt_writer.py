@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question
+from actors.contracts.pooled_head import find_last
 from actors.errors import Rejected
 from actors.records import Message, Reason
 from actors.rendering.model_tokenizer import ModelTokenizer
@@ -28,13 +29,21 @@ class PromptFrame:
     """The token that ends a step, if the family judges steps."""
     padding: int | None
     """The padding token, if the family's class in transformers passes over it."""
+    gate: Sequence[int] = ()
+    """Ids that every prompt must hold (`Family.gate`)."""
 
     @classmethod
     def of(cls, family: Family, tokenizer: ModelTokenizer, checkpoint: Checkpoint, second_bos: bool) -> "PromptFrame":
         """The frame of a family's prompts for a checkpoint."""
         step = None if family.step_token is None else tokenizer.known_ids([family.step_token]).get(family.step_token)
         padding = checkpoint.pad_token_id if family.skips_padding else None
-        return cls(tokenizer.prepended if second_bos else [], list(family.appended(checkpoint)), step, padding)
+        return cls(
+            tokenizer.prepended if second_bos else [],
+            list(family.appended(checkpoint)),
+            step,
+            padding,
+            family.gate(checkpoint),
+        )
 
     def around(self, ids: list[int]) -> list[int]:
         """The ids of a text with what stands around them."""
@@ -61,12 +70,18 @@ class PromptFrame:
         """Whether the last token is padding: transformers' class would read the reward before it, the engine at it."""
         return self.padding is not None and ids[-1:] == [self.padding]
 
+    def lacks_gate(self, ids: Sequence[int]) -> bool:
+        """Whether a head's gate couldn't be read."""
+        return bool(self.gate) and find_last(ids, self.gate) is None
+
     def check(self, ids: Sequence[int]) -> None:
         """Raise `Rejected` for a prompt whose reward the engine would read elsewhere than the model's authors."""
         if self.is_doubled(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
         if self.ends_with_padding(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template ends with padding, after which no reward is read")
+        if self.lacks_gate(ids):
+            raise Rejected(Reason.TEMPLATE_REFUSED, "the tokens at which the head's gate is read aren't in the prompt")
 
 
 def check_encodable(text: str) -> str:

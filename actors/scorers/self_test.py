@@ -160,21 +160,29 @@ def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[i
 
 def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
     """Check that outputs are raw: an activation that is requested must change them as the activation does."""
+    if model.task is Task.EMBED:
+        states, units = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
+        if any(map(_are_equal, states, units)):
+            raise ModelError(
+                f"self-test of {model.model}: the engine normalises its hidden states to length one, and the head takes "
+                "them as they are"
+            )
+        return "outputs: raw, without an activation"
     activate = _default_activation(model.checkpoint.config)
     if activate is None:
         return "outputs: asked for without an activation; the one that config.json names isn't known here, so not compared"
     raw, activated = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
     expected = list(map(activate, raw))
-    if any(
-        abs(value - engine_value) > _SAME
-        for values, engine_values in zip(expected, activated, strict=True)
-        for value, engine_value in zip(values, engine_values, strict=True)
-    ):
+    if not all(map(_are_equal, expected, activated)):
         raise ModelError(
             f"self-test of {model.model}: the outputs aren't raw logits: {raw} would be {expected} after an activation, and "
             f"the engine makes {activated} of them"
         )
     return "outputs: raw, without an activation"
+
+
+def _are_equal(values: Sequence[float], others: Sequence[float]) -> bool:
+    return all(abs(value - other) <= _SAME for value, other in zip(values, others, strict=True))
 
 
 def _default_activation(config: Mapping[str, Any]) -> Callable[[Sequence[float]], Sequence[float]] | None:
@@ -200,19 +208,20 @@ def _check_golden(model: RewardModel, engine: Engine, renderer: AnyRenderer, gol
     (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
     if any(score.reason is Reason.TOO_LONG for score in scores):
         return _TestResult(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)
-    for score, reward in zip(scores, golden.rewards, strict=True):
-        if score.status is not Status.SCORED or score.reward is None or abs(score.reward - reward) > golden.tolerance:
-            outcome = score.reward if score.status is Status.SCORED else f"{score.status}: {score.reason}"
+    name = golden.output or "reward"
+    numbers = [score.scores.get(golden.output) if golden.output else score.reward for score in scores]
+    for score, value, reward in zip(scores, numbers, golden.rewards, strict=True):
+        if score.status is not Status.SCORED or value is None or abs(value - reward) > golden.tolerance:
+            outcome = value if score.status is Status.SCORED else f"{score.status}: {score.reason}"
             raise ModelError(
-                f"self-test of {model.model}: conversation {number} should have the reward {reward:g} (give or take "
+                f"self-test of {model.model}: conversation {number} should have the {name} {reward:g} (give or take "
                 f"{golden.tolerance:g}), and has {outcome}"
             )
     actual, expected = (
-        " and ".join(f"{reward:{form}}" for reward in rewards)
-        for rewards, form in (([score.reward for score in scores], ".4f"), (golden.rewards, "g"))
+        " and ".join(f"{reward:{form}}" for reward in rewards) for rewards, form in ((numbers, ".4f"), (golden.rewards, "g"))
     )
     expected = f"{expected} (give or take {golden.tolerance:g})"
-    return _TestResult(f"conversation {number}: reward {actual}, published or measured as {expected}", True)
+    return _TestResult(f"conversation {number}: {name} {actual}, published or measured as {expected}", True)
 
 
 def _pool_each(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:

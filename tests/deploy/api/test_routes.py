@@ -593,6 +593,18 @@ def test_log_probabilities_are_told_by_the_texts_of_their_tokens() -> None:
 # vLLM's and SGLang's.
 
 
+def test_pooling_shows_the_outputs_of_a_head_and_no_hidden_states() -> None:
+    item = scorer("tiny-qrm")
+    try:
+        app = application([item])
+        (pooled,) = post(app, "/pooling", {"messages": ANSWERED}).json()["data"]
+        (scored,) = asked(app, model="tiny-qrm", conversations=[{"messages": ANSWERED}])["data"][0]["responses"]
+    finally:
+        item.close()
+    assert pooled["data"] == list(scored["scores"].values())
+    assert scored["scores"].keys() == {"score", *NAMES}
+
+
 def test_pooling_gives_raw_outputs(app: Any, truth: dict[str, Any]) -> None:
     body = {"model": HEAD, "messages": ANSWERED}
     (raw,) = post(app, "/pooling", body).json()["data"]

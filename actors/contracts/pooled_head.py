@@ -1,0 +1,192 @@
+"""Families whose head vLLM has no class for: the engine gives the body's hidden state, and the head is applied to it here.
+
+The hidden state is that after the last norm, at the token that the authors read: the prompt's last one and, where a gate
+weighs the outputs, one before the response. Attention is causal, so the gate's state is that at the end of a prompt which is
+cut there, and the engine's prefix cache shares that prompt with the whole one. The head's tensors are the checkpoint's own,
+in float32 and as after training: without dropout, and batch norms by their running statistics. No code of the checkpoint is
+run, and files of torch are read as weights alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import OneLogit
+from actors.contracts.known_model import KnownModel
+from actors.engine.protocol import Task
+from actors.errors import EngineError, ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+Tensor: TypeAlias = "torch.Tensor"
+
+BODIES: Mapping[str, str] = {
+    kind.lower(): f"{kind}ForCausalLM" for kind in ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2")
+}
+"""vLLM's class for a body, by the `model_type` of its config.json: causal ones, whose last norm's output is the state."""
+
+
+def find_last(ids: Sequence[int], pattern: Sequence[int]) -> int | None:
+    """Where the last occurrence of a pattern begins; None if there is none."""
+    starts = range(len(ids) - len(pattern), -1, -1)
+    return next((start for start in starts if list(ids[start : start + len(pattern)]) == list(pattern)), None)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A `StateHead`: its tensors by name, in float32, the config.json beside them, and the tokens of its gate, if any."""
+
+    family: "PooledHead"
+    tensors: Mapping[str, Tensor]
+    config: Mapping[str, Any]
+    gate: Sequence[int] = ()
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        return self.family.head_prefixes
+
+    def ends(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The lengths at which a prompt is cut to be read: up to the first token of its gate, and whole.
+
+        Raises `EngineError` for a prompt without its gate's tokens.
+        """
+        if not self.gate:
+            return (len(ids),)
+        if (start := find_last(ids, self.gate)) is None:
+            raise EngineError(f"the prompt has no {self.family.gate_text!r}, where the gate of {self.family.name} is read")
+        return start + 1, len(ids)
+
+    def outputs(self, *states: Tensor) -> tuple[float, ...]:
+        import torch
+
+        with torch.inference_mode():
+            return tuple(self.family.apply(self, states[-1].float(), states[0].float()).tolist())
+
+    def through(self, name: str, state: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """The state after the layers `name`.0, ...: linear ones with an activation (ReLU) between them, and batch norms."""
+        from torch.nn import functional
+
+        numbers = sorted({int(key[len(name) + 1 :].partition(".")[0]) for key in self.tensors if key.startswith(f"{name}.")})
+        for number in numbers:
+            weight, bias, mean, variance = (
+                self.tensors.get(f"{name}.{number}.{part}") for part in ("weight", "bias", "running_mean", "running_var")
+            )
+            if weight is not None and mean is None:
+                state = functional.linear(state, weight, bias)
+                state = state if number == numbers[-1] else (activation or functional.relu)(state)
+            else:
+                state = functional.batch_norm(state[None], mean, variance, weight, bias)[0]
+        return state
+
+
+class PooledHead(OneLogit):
+    """A family that says of its head the tensors, the formula and where its gate is read."""
+
+    task = Task.EMBED
+    one_pass = False  # the engine gives the state at a prompt's end alone
+    skips_padding = True
+    head_prefixes: ClassVar[tuple[str, ...]] = ()
+    """How the names of the head's tensors begin, which the engine doesn't load."""
+    head_files: ClassVar[tuple[str, ...]] = ()
+    """Files of torch with more of its tensors, whose names then begin with that of the file: `gate.pt`, `gate.0.weight`."""
+    gate_text: ClassVar[str] = ""
+    """The text at whose last occurrence, at its first token, the gate is read; empty without a gate."""
+    layers: ClassVar[str] = ""
+    """The name of the layers that are the head, with ReLU between them, if it is no more than that."""
+
+    def apply(self, head: Head, state: Tensor, gate: Tensor) -> Tensor:
+        """The `outputs`, [outputs], by the hidden states at the last token and at the gate's, each [hidden]."""
+        return head.through(self.layers, state)
+
+    def labels(self, checkpoint: Checkpoint) -> int:
+        return len(self.outputs())
+
+    def read(self, values: Sequence[float]) -> Mapping[str, float]:
+        return dict(zip(self.outputs(), values, strict=True))
+
+    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        return {"architectures": [BODIES[checkpoint.config["model_type"]]]}
+
+    def gate(self, checkpoint: Checkpoint) -> Sequence[int]:
+        if not self.gate_text:
+            return ()
+        from tokenizers import Tokenizer
+
+        try:
+            tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
+        except Exception as error:  # a plain Exception is what the library raises
+            raise ModelError(f"{checkpoint.folder / 'tokenizer.json'} can't be read: {error}") from error
+        ids: list[int] = tokenizer.encode(self.gate_text, add_special_tokens=False).ids
+        return ids
+
+    def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
+        body, names = checkpoint.config.get("model_type"), checkpoint.tensors
+        if body not in BODIES:
+            raise ModelError(
+                f"{checkpoint.folder}/config.json has the model_type {body}, and heads are applied to the states of "
+                f"{', '.join(BODIES)}"
+            )
+        missing = [start for start in self.head_prefixes if names and not any(name.startswith(start) for name in names)]
+        if checkpoint.hub_commit is None:  # else they are fetched with the weights
+            missing += [file for file in self.head_files if not (checkpoint.folder / file).is_file()]
+        if missing:
+            raise ModelError(
+                f"{checkpoint.folder} has no {missing[0]}, of the head of {self.name}: give the reward model's checkpoint"
+            )
+
+    def load(self, checkpoint: Checkpoint) -> Head:
+        """Read the head of a checkpoint whose weights are here. Raises `ModelError` if it isn't one of this family."""
+        import torch
+        from safetensors import safe_open
+
+        stored: dict[str, Tensor] = {}
+        for file in checkpoint.weight_files():
+            with safe_open(file, "pt") as weights:
+                names = [name for name in weights.keys() if name.startswith(self.head_prefixes)]  # noqa: SIM118
+                stored |= {name: weights.get_tensor(name) for name in names}
+        for name in self.head_files:
+            try:
+                layers = torch.load(checkpoint.folder / name, map_location="cpu", weights_only=True)
+            except Exception as error:  # torch raises what its unpickler raises
+                raise ModelError(f"{checkpoint.folder / name} can't be read as weights alone: {error}") from error
+            stored |= {f"{name.removesuffix('.pt')}.{layer}": weight for layer, weight in layers.items()}
+        for name, weight in stored.items():
+            if not weight.is_floating_point() and not name.endswith("num_batches_tracked"):
+                raise ModelError(f"{checkpoint.folder}: {name} is {weight.dtype}, and a head is read in full precision")
+        tensors = {name: weight.float() for name, weight in stored.items()}
+        head = Head(self, tensors, checkpoint.config, self.gate(checkpoint))
+        state = torch.zeros(checkpoint.config["hidden_size"])
+        try:
+            count = len(head.outputs(state))
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ModelError(f"{checkpoint.folder}: its tensors aren't the head of {self.name}: {error!r}") from error
+        if count != len(self.outputs()):
+            raise ModelError(
+                f"{checkpoint.folder}: its head has {count} outputs, and that of {self.name} {len(self.outputs())}"
+            )
+        return head
+
+
+class GatedObjectives(PooledHead):
+    """Rewards by several objectives, which a gate at the end of the prompt weighs: ArmoRM's design, on Llama 3."""
+
+    read_at = "the last token's hidden state; the gate's at the end of the turn before the response"
+    architecture = "ForRewardModelWithGating"
+    head_prefixes = ("regression_layer.", "gating.", "reward_transform_matrix")
+    gate_text = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    objectives: ClassVar[tuple[str, ...]]
+
+    def outputs(self) -> tuple[str, ...]:
+        return ("score", *self.objectives)
+
+    def fits(self, checkpoint: Checkpoint) -> bool:
+        """Names of the class differ in a version at the end."""
+        return self.architecture in checkpoint.architecture
+
+    def weigh(self, head: Head, gate: Tensor, rewards: Tensor) -> Tensor:
+        """The sum of rewards, [objectives], by the gate's coefficients."""
+        logits = head.through("gating.layers", gate)
+        coefficients = (logits / head.config.get("gating_temperature", 10)).softmax(-1)
+        return (coefficients * head.tensors["gating.logit_scale"][0] * rewards).sum(-1, keepdim=True)
