@@ -242,7 +242,7 @@ class CardEngine(FakeEngine):
     factor = 1.0
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         ratings = [self.factor * (shown + 0.5) / 5 for shown in CARD]
         return Pooled(((0.1 + activated, *ratings, *[0.5] * 14),), 0, len(ids))
@@ -276,7 +276,7 @@ class NormalisingEngine(FakeEngine):
     """Normalises whether it is asked to or not."""
 
     async def pool(
-        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
         return await super().pool(ids, at)
 

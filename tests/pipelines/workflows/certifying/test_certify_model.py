@@ -160,7 +160,9 @@ def test_pairs_that_lose_a_reward_are_counted_with_the_reason() -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_the_command_says_effects_and_a_gate_ends_it_with_5(tmp_path: Path) -> None:
     rows, out = corpus(tmp_path), tmp_path / "out"
-    done = run_here("certify", "tiny-attributes", "--on", rows, "--out", out, "--engine", "fake", "--max-effect", 0.05)
+    done = run_here(
+        "certify", "tiny-attributes", "--on", rows, "--out", out, "--set", "engine.engine=fake", "--max-effect", 0.05
+    )
     assert done.returncode == 5, done.stderr
     assert "isn't shown to be within 0.05" in done.stderr
     assert "60 questions; effects are mean changes in standard deviations of the reward" in done.stdout
