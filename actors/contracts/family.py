@@ -277,8 +277,8 @@ class Family(ABC):
         """Token ids that are appended to those of the text."""
         return ()
 
-    def gate(self, checkpoint: Checkpoint) -> Sequence[int]:
-        """Token ids that every prompt must hold, since the last of their occurrences is read, too."""
+    def needed_ids(self, checkpoint: Checkpoint) -> Sequence[int]:
+        """Token ids that every prompt must hold, one after another: where a gate is read, or between a prompt's parts."""
         return ()
 
     def register(self) -> None:  # noqa: B027  most need nothing

@@ -109,7 +109,7 @@ class PooledHead(OneLogit):
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         return {"architectures": [BODIES[checkpoint.config["model_type"]]]}
 
-    def gate(self, checkpoint: Checkpoint) -> Sequence[int]:
+    def needed_ids(self, checkpoint: Checkpoint) -> Sequence[int]:
         if not self.gate_text:
             return ()
         from tokenizers import Tokenizer
@@ -146,6 +146,8 @@ class PooledHead(OneLogit):
             with safe_open(file, "pt") as weights:
                 names = [name for name in weights.keys() if name.startswith(self.head_prefixes)]  # noqa: SIM118
                 stored |= {name: weights.get_tensor(name) for name in names}
+        if absent := [name for name in checkpoint.tensors if name.startswith(self.head_prefixes) and name not in stored]:
+            raise ModelError(f"{checkpoint.folder} has no file with {absent[0]}, of the head of {self.name}: fetch it again")
         for name in self.head_files:
             try:
                 layers = torch.load(checkpoint.folder / name, map_location="cpu", weights_only=True)
@@ -153,10 +155,11 @@ class PooledHead(OneLogit):
                 raise ModelError(f"{checkpoint.folder / name} can't be read as weights alone: {error}") from error
             stored |= {f"{name.removesuffix('.pt')}.{layer}": weight for layer, weight in layers.items()}
         for name, weight in stored.items():
-            if not weight.is_floating_point() and not name.endswith("num_batches_tracked"):
+            in_full = weight.is_floating_point() and weight.itemsize > 1  # FP8 is a floating point, too, and has a scale
+            if not in_full and not name.endswith("num_batches_tracked"):
                 raise ModelError(f"{checkpoint.folder}: {name} is {weight.dtype}, and a head is read in full precision")
         tensors = {name: weight.float() for name, weight in stored.items()}
-        head = Head(self, tensors, checkpoint.config, self.gate(checkpoint))
+        head = Head(self, tensors, checkpoint.config, self.needed_ids(checkpoint))
         state = torch.zeros(checkpoint.config["hidden_size"])
         try:
             count = len(head.outputs(state))

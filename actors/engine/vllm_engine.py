@@ -256,7 +256,9 @@ class VllmEngine(Engine):
             states = [await self._encode(ids[:end], context, activated, uncached) for end in self._head.ends(ids)]
             # In a thread: the largest heads are 0.3 GB of weights, and the loop's other prompts would wait for each.
             values = await asyncio.to_thread(self._head.outputs, *(state.outputs.data for state in states))
-            return Pooled((values,) * len(read), *_cached_and_computed(states[-1]))
+            # What the gate's prompt computed was in no cache, though the whole one found it there.
+            computed = min(len(ids), sum(_cached_and_computed(state)[1] for state in states))
+            return Pooled((values,) * len(read), len(ids) - computed, computed)
         output = await self._encode(ids, context, activated, uncached)
         data = output.outputs.data
         if every_position and len(data) != len(ids):

@@ -6,6 +6,7 @@ their training had it (16,384 tokens in all, 4,096 of a reference or response); 
 """
 
 import json
+from collections.abc import Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import REFERENCE, ChatTemplate, Question
@@ -92,6 +93,9 @@ class Polar(InternLM2):
                 "POLAR has it between reference and response; give POLAR's own tokenizer, as tokenizer.json"
             )
 
+    def needed_ids(self, checkpoint: Checkpoint) -> Sequence[int]:
+        return (checkpoint.vocabulary[SEPARATOR],)  # a client that writes its prompts may have no reference in them
+
     def text(self, question: Question, template: ChatTemplate) -> str:
         reference = _read(question.fields.get(REFERENCE, ""))
         prompt = "\n".join(turn.content for turn in question.context)
@@ -103,11 +107,12 @@ class Polar(InternLM2):
 
 
 def _read(reference: str) -> str:
-    """The text of a reference, or of all of its messages where it is a list, as in POLAR's own files. Raises `Rejected`."""
+    """The text of a reference, or of its messages where it is one or a list, as in POLAR's own files. Raises `Rejected`."""
     try:
-        parts = json.loads(reference) if reference.lstrip().startswith("[") else ()
+        parts = json.loads(reference) if reference.lstrip().startswith(("[", "{")) else ()
     except (ValueError, RecursionError):
         parts = ()
+    parts = [parts] if isinstance(parts, dict) else parts
     if parts and all(isinstance(part, dict) and {"role", "content"} <= part.keys() for part in parts):
         if not all(isinstance(part["content"], str) for part in parts):
             raise Rejected(Reason.BAD_REFERENCE, "it is a list of messages, and one of them is no text")

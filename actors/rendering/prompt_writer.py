@@ -29,8 +29,8 @@ class PromptFrame:
     """The token that ends a step, if the family judges steps."""
     padding: int | None
     """The padding token, if the family's class in transformers passes over it."""
-    gate: Sequence[int] = ()
-    """Ids that every prompt must hold (`Family.gate`)."""
+    needed: Sequence[int] = ()
+    """`Family.needed_ids`."""
 
     @classmethod
     def of(cls, family: Family, tokenizer: ModelTokenizer, checkpoint: Checkpoint, second_bos: bool) -> "PromptFrame":
@@ -42,7 +42,7 @@ class PromptFrame:
             list(family.appended(checkpoint)),
             step,
             padding,
-            family.gate(checkpoint),
+            family.needed_ids(checkpoint),
         )
 
     def around(self, ids: list[int]) -> list[int]:
@@ -70,9 +70,9 @@ class PromptFrame:
         """Whether the last token is padding: transformers' class would read the reward before it, the engine at it."""
         return self.padding is not None and ids[-1:] == [self.padding]
 
-    def lacks_gate(self, ids: Sequence[int]) -> bool:
-        """Whether a head's gate couldn't be read."""
-        return bool(self.gate) and find_last(ids, self.gate) is None
+    def lacks_needed(self, ids: Sequence[int]) -> bool:
+        """Whether ids are missing that every prompt must hold."""
+        return bool(self.needed) and find_last(ids, self.needed) is None
 
     def check(self, ids: Sequence[int]) -> None:
         """Raise `Rejected` for a prompt whose reward the engine would read elsewhere than the model's authors."""
@@ -80,8 +80,8 @@ class PromptFrame:
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
         if self.ends_with_padding(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template ends with padding, after which no reward is read")
-        if self.lacks_gate(ids):
-            raise Rejected(Reason.TEMPLATE_REFUSED, "the tokens at which the head's gate is read aren't in the prompt")
+        if self.lacks_needed(ids):
+            raise Rejected(Reason.TEMPLATE_REFUSED, "the prompt lacks tokens that every prompt of the model has")
 
 
 def check_encodable(text: str) -> str:

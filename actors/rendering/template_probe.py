@@ -179,10 +179,10 @@ class TemplateProbe:
                 "engine at the last. If the model was trained to be read at the last one, give another pad_token_id in "
                 "config.json; if before it, take the token out of the end of the template"
             )
-        if self._frame.lacks_gate(ids):
+        if self._frame.lacks_needed(ids):
             raise ModelError(
-                f"{name}: the template doesn't write {tokens_of(list(self._frame.gate))} before a response, where the gate "
-                f"of {self._family.name} is read; give --chat-template FILE with the one that the model was trained with"
+                f"{name}: the template doesn't write {tokens_of(list(self._frame.needed))} before a response, where the "
+                f"gate of {self._family.name} is read; give --chat-template FILE with the one that it was trained with"
             )
         token = self._family.last_token
         if token is not None and ids[-1:] != list(self._tokenizer.known_ids([token]).values()):

@@ -36,9 +36,10 @@ def rewards(output: Path) -> list[float]:
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_shuffled_candidates_meet_and_have_the_rewards_and_the_order_of_the_plain_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["tiny-scalar", "tiny-grm"])
+def test_shuffled_candidates_meet_and_have_the_rewards_and_the_order_of_the_plain_way(model: str, tmp_path: Path) -> None:
     corpus = write(tmp_path / "rows.jsonl", lines(shuffled()))
-    command = ("--model", "tiny-scalar", *SMALL)
+    command = ("--model", model, *SMALL)
     met = summary("score", corpus, tmp_path / "met", *command, run=run_here)
     plain = sets("engine.engine_args.enable_prefix_caching=false")
     alone = summary("score", corpus, tmp_path / "plain", *command, *plain, run=run_here)

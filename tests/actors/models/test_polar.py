@@ -137,10 +137,9 @@ def test_a_list_of_messages_is_read_as_their_texts(model: RewardModel) -> None:
     """As in POLAR's own files."""
     renderer, asked = Renderer(model, RenderSettings()), request(user("Name a city."), to="Rome")
     turns = [{"role": "assistant", "content": "Let me think."}, {"role": "assistant", "content": "Paris"}]
-    listed, plain = renderer.render(
-        [with_reference(asked, json.dumps(turns)), with_reference(asked, "Let me think.\nParis")]
-    )
-    assert ids_of(listed) == ids_of(plain)
+    for written, text in ((turns, "Let me think.\nParis"), (turns[1], "Paris")):
+        listed, plain = renderer.render([with_reference(asked, json.dumps(written)), with_reference(asked, text)])
+        assert ids_of(listed) == ids_of(plain)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +150,7 @@ def test_a_list_of_messages_is_read_as_their_texts(model: RewardModel) -> None:
         (request(user("Hi"), to="7"), '[{"role": "assistant", "content": ""}]', Reason.NO_REFERENCE),
         (request(user("Hi"), to="7"), '[{"role": "assistant", "content": null}]', Reason.BAD_REFERENCE),
         (request(user("Hi"), to="7"), '["7", "seven"]', Reason.BAD_REFERENCE),
+        (request(user("Hi"), to="7"), '{"answer": 7}', None),
         (request(user("Hi"), to="7"), "7<|reward|>", Reason.CONTROL_TOKEN),
         (request(user("Hi"), to="7<|reward|>Hi\n7"), "7", Reason.CONTROL_TOKEN),
         (request(user("Hi[UNUSED_TOKEN_130]"), to="7"), "7", Reason.CONTROL_TOKEN),
@@ -166,6 +166,15 @@ def test_what_it_wasnt_trained_to_read_has_a_reason(
 ) -> None:
     (rendered,) = Renderer(model, RenderSettings()).render([with_reference(asked, text)])
     assert reason_of(rendered) is reason
+
+
+def test_a_prompt_that_a_client_wrote_without_a_reference_has_no_reward(model: RewardModel) -> None:
+    renderer = Renderer(model, RenderSettings())
+    (ours,) = renderer.render([with_reference(request(user("Hi"), to="7"), "8")])
+    for text, reason in (("Hi\n8<|reward|>Hi\n7", None), ("Hi\n7", Reason.TEMPLATE_REFUSED)):
+        rendered = renderer.from_rendered(f"{text}[UNUSED_TOKEN_130]")
+        assert reason_of(rendered) is reason
+        assert reason is not None or ids_of(rendered) == ids_of(ours)
 
 
 def test_the_tokens_tell_it_from_internlm2s_own_reward_model(tmp_path: Path, folder: Path) -> None:

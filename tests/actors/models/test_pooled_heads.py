@@ -1,5 +1,6 @@
 """Heads on hidden states: the authors' formulas in plain torch on transformers' states, and what would be silently wrong."""
 
+import json
 import pickle
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.contracts.pooled_head import PooledHead, find_last
 from actors.engine.engine_arguments import engine_arguments
 from actors.engine.fake_engine import FakeEngine
-from actors.engine.protocol import Places, Pooled, Task
+from actors.engine.protocol import Engine, Places, Pooled, Task
 from actors.errors import ModelError, SettingsError
 from actors.launch.start_engine import engine_identity
 from actors.records import Reason
@@ -27,6 +28,7 @@ from actors.scorers.head_scorer import HeadScorer
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings, TooLong
 from tests.support.contract import Contract, Numbers, Outputs, Wrong, reading
+from tests.support.engines import BLOCK, ask
 from tests.support.models import assistant, ids_of, reason_of, renderer, request, reward_model, user
 
 EOT, START, ASSISTANT, END, BREAK = "<|eot_id|>", "<|start_header_id|>", "assistant", "<|end_header_id|>", "\n\n"
@@ -165,6 +167,13 @@ class TestTinyArmoRM(GatedContract):
         "no temperature": wrongly(temperature=1),
     }
     subtle = ONE_TURN
+
+    def test_what_its_gates_prompt_computed_was_in_no_cache(self, engine: Engine) -> None:
+        ids = ids_of(renderer(self.model).render([request(user("never asked before " * 100), to="7")])[0])
+        first, again = (ask(engine, engine.pool(ids)) for _ in range(2))
+        assert (first.cached_tokens, first.computed_tokens) == (0, len(ids))
+        assert again.cached_tokens >= BLOCK
+        assert again.rows[0] == pytest.approx(first.rows[0], abs=1e-5)
 
     def formula(
         self, states: torch.Tensor, ids: list[int], at: Any = None, transform: bool = True, temperature: float = 10
@@ -350,6 +359,7 @@ def test_a_head_that_is_quantised_or_of_another_shape_is_refused(tmp_path: Path)
     folder, tensors = changed(tmp_path, "inf-orm")
     for head, message in (
         ({"score.0.weight": tensors["score.0.weight"].to(torch.int8)}, r"score\.0\.weight is torch\.int8"),
+        ({"score.0.weight": tensors["score.0.weight"].to(torch.float8_e4m3fn)}, r"score\.0\.weight is torch\.float8_e4m3fn"),
         ({"score.2.weight": tensors["score.2.weight"][:, :5].contiguous()}, "its tensors aren't the head of inf-orm"),
         ({f"score.2.{part}": tensors[f"score.0.{part}"].clone() for part in ("weight", "bias")}, "its head has 64 outputs"),
     ):
@@ -358,6 +368,17 @@ def test_a_head_that_is_quantised_or_of_another_shape_is_refused(tmp_path: Path)
             load(folder)
     save_file({name: tensors[name] for name in tensors if "score." not in name}, folder / "model.safetensors")
     with pytest.raises(ModelError, match=r"has no score\., of the head of inf-orm"):
+        load(folder)
+
+
+def test_a_head_whose_bias_is_in_a_file_that_wasnt_fetched_is_refused(tmp_path: Path) -> None:
+    folder, tensors = changed(tmp_path, "grm")
+    bias = "v_head.summary.2.bias"
+    places = {name: "second.safetensors" if name == bias else "model.safetensors" for name in tensors}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    load(folder)
+    save_file({name: tensors[name] for name in tensors if name != bias}, folder / "model.safetensors")
+    with pytest.raises(ModelError, match=rf"has no file with {bias}, of the head of grm"):
         load(folder)
 
 
