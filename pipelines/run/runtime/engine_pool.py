@@ -56,9 +56,13 @@ def window_batches(engine: EngineSettings, pool: PoolSettings, batch_rows: int, 
 
 
 def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:
-    """The number of engines of a pool that doesn't change: --replicas, but none that would wait for GPUs for ever."""
+    """The number of engines of a pool that doesn't change: --replicas, but none that would wait for GPUs for ever.
+
+    At most `max_replicas`.
+    """
     room, grows = _room(engine), engine.autoscaled or not placement.engine_gpus(engine)
-    return (pool.replicas or room) if grows else min(pool.replicas or room, room)
+    count = pool.replicas or min(room, pool.max_replicas or room)
+    return count if grows else min(count, room)
 
 
 def _max_prompts(engine: EngineSettings) -> int:
