@@ -22,6 +22,7 @@ from actors.records import Message, RenderedRequest, Role, ScoreRequest
 from actors.settings.verifier import is_verifier
 from actors.text.tool_calls import as_messages
 from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import CERTIFIED
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.formats import OwnColumns, RowRequests
 from pipelines.data.storage import error_text
@@ -29,7 +30,7 @@ from pipelines.folders.run_folder.columns import REASON, REWARD
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.member_runs import MEMBERS, is_fake
 from pipelines.folders.run_folder.parts import Parts, read_tables
-from pipelines.results.certificates.certificate import CONFIDENCE, KIND, ORDER, SEED, Certificate, Pair, Trial, measure
+from pipelines.results.certificates.certificate import CONFIDENCE, ORDER, SEED, Certificate, Pair, Trial, measure
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.row_sample import read_sample
 from pipelines.run.prepare.score_requests import Preparation, renderer
@@ -100,7 +101,7 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
         *(settings.model.model, settings.corpus.inputs, len(originals), dict(counts[ORIGINAL]), deviation, CONFIDENCE),
         *(effects, is_fake(manifest), manifest.identity, manifest.made_with),
     )
-    KIND.write(settings.output, KIND.marked(asdict(certificate)))
+    CERTIFIED.write(settings.output, CERTIFIED.marked(asdict(certificate)))
     return certificate
 
 

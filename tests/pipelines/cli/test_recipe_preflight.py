@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
+from actors.workers.engine_process import alive_nodes
 from pipelines.cli.app import cli
 from pipelines.cli.recipe_engines import recipe_engines
 from pipelines.cli.recipe_preflight import check_stages, check_steps
@@ -168,7 +169,8 @@ def test_a_later_judge_reads_what_an_earlier_one_gave(corpus: Path) -> None:
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path) -> None:
+@pytest.mark.parametrize(("alive", "started"), [(alive_nodes, 1), (set, 2)], ids=["alive", "lost with their nodes"])
+def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path, alive: Any, started: int) -> None:
     recipe: dict[str, Any] = {}
     for number, model in enumerate(["tiny-scalar", "tiny-attributes", "tiny-attributes"]):  # the last stage first
         folder = {"inputs": str(corpus), "output": str(corpus.parent / f"{number}"), "prefix": f"p{number}_"}
@@ -177,9 +179,10 @@ def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path) -
     with (
         patch("pipelines.cli.recipe_engines.shared_engines", wraps=shared_engines) as shared,
         patch("pipelines.run.scoring.shared_engines.pool", wraps=pool) as pools,
+        patch("pipelines.run.scoring.shared_engines.alive_nodes", alive),
     ):
         result = run_here("run", file)
-    assert (result.returncode, shared.call_count, pools.call_count) == (0, 1, 1), result.stderr
+    assert (result.returncode, shared.call_count, pools.call_count) == (0, 1, started), result.stderr
     rewards = [[row[f"p{number}_reward"] for row in scored(corpus.parent / f"{number}")] for number in range(3)]
     assert rewards[1] == rewards[2] != rewards[0]
 
