@@ -114,14 +114,14 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
     if manifest.columns.drawn:
         raise SourceError(f"{first} holds candidates of a policy: give what `filter --rows responses` makes of it")
     first_run = next(iter(manifest.identity.get(MEMBERS, {}).values()), {"identity": manifest.identity})["identity"]
-    read: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
+    reading: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
     if first_run["own_columns"]:
         columns = OwnColumns.read(first_run["own_columns"])
-        read |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
-        read |= {"conversation_column": columns.conversations or None, "system_column": columns.system}
-    given = corpus.model_dump(exclude_defaults=True)
-    read = {name: value for name, value in read.items() if name not in given}
-    return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), **read})
+        reading |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
+        reading |= {"conversation_column": columns.conversations or None, "system_column": columns.system}
+    settings = corpus.model_dump(exclude_defaults=True)
+    reading = {name: value for name, value in reading.items() if name not in settings}
+    return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), **reading})
 
 
 def _questions(rows: Iterable[RowRequests], counts: Counts) -> dict[int, Question]:
@@ -174,8 +174,8 @@ def _score(
     folder, file = storage.folder(storage.absolute(settings.output)), f"{name}.jsonl"
     try:
         folder.make()
-        if file in folder.names() and (held := folder.read(file)) != content:
-            if not held.startswith(_BEGINNING):
+        if file in folder.names() and (earlier := folder.read(file)) != content:
+            if not earlier.startswith(_BEGINNING):
                 raise OutputError(f"{folder.file(file)} isn't of a certificate, and would be replaced: give another --out")
             if not settings.overwrite:
                 raise OutputError(
