@@ -13,7 +13,7 @@ from actors.workers.crash_ledger import Ledger
 from pipelines.settings.run_settings import PoolSettings
 
 _MIN_CALLS, _MAX_CALLS = 4, 32  # concurrent batches in an actor, one thread each
-_WINDOW_PROMPTS, _WINDOW_CALLS, _WINDOW_BYTES = 16, 64, 2**30
+_WINDOW_PROMPTS, _WINDOW_CALLS, _WINDOW_BYTES = 16, 64, 2**28
 """The window in which equal contexts meet: so many times the engine's prompts, at most so many batches (of about 200 in a
 run, so that engines that are ready later have work, too) and bytes."""
 _GPU_PROMPTS, _CPU_PROMPTS = 1024, 512

@@ -16,7 +16,7 @@ from pipelines.settings.run_settings import PoolSettings
         ({}, {}, (64, 1), 64),
         ({}, {"replicas": 8}, (64, 1), 8),
         ({}, {"max_replicas": 16}, (64, 1), 4),
-        ({}, {}, (64, 2**26), 16),  # a gigabyte
+        ({}, {}, (64, 2**26), 4),  # 256 MiB
         ({"engine": "fake"}, {}, (64, 1), 0),
         ({"engine_args": {"enable_prefix_caching": False}}, {}, (64, 1), 0),
     ],
