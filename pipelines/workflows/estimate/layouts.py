@@ -33,7 +33,7 @@ def engine_options(size: Size, card: CardSettings, layout: Layout) -> str:
     arguments: dict[str, str] = {}
     if size.active is not None and layout.tensor_parallel > 1:
         arguments["enable_expert_parallel"] = "true"
-    if card.gpu_memory_utilization != USED:
+    if "gpu_memory_utilization" in card.model_fields_set:
         arguments["gpu_memory_utilization"] = f"{card.gpu_memory_utilization:g}"
     if card.precision == "fp8" and size.quantised is None:
         arguments["quantization"] = "fp8"

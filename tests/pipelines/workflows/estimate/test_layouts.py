@@ -85,6 +85,12 @@ def test_the_options_of_a_layout_are_options_of_score(monkeypatch: pytest.Monkey
     check_installed(engine)
 
 
+def test_the_share_of_memory_that_was_planned_with_is_given_to_vllm_whose_default_is_another() -> None:
+    given = run("--model", LARGE, "--set", "card.gpu_memory_utilization=0.9").splitlines()[2]
+    assert given.endswith(" --set engine.engine_args.gpu_memory_utilization=0.9")
+    assert "gpu_memory_utilization" not in run("--model", LARGE)
+
+
 def test_a_longer_context_takes_more() -> None:
     judge = "nvidia/Qwen3-Nemotron-32B-GenRM-Principle"
     usual, long = (layout_of(LayoutSettings(model=judge, context=tokens))[0] for tokens in (None, 131_072))
