@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -66,6 +67,27 @@ def test_a_model_in_float32_takes_twice_the_memory() -> None:
 def test_a_checkpoint_that_is_here_is_laid_out_in_its_precision() -> None:
     exact, half = (layout_of(LayoutSettings(model="tiny-attributes", dtype=dtype))[0] for dtype in ("auto", "bfloat16"))
     assert (exact.weights, exact.cache) == (2 * half.weights, 2 * half.cache)
+
+
+@pytest.mark.parametrize(
+    ("model", "planned", "options"),
+    [
+        ("tiny-attributes", {}, ""),
+        ("tiny-attributes", {"dtype": "bfloat16"}, "--set model.dtype=bfloat16"),
+        ("tiny-attributes", {"precision": "bfloat16"}, "--set model.dtype=bfloat16"),
+        (
+            "tiny-attributes",
+            {"precision": "fp8"},
+            "--set model.dtype=bfloat16 --set engine.engine_args.quantization=fp8",
+        ),
+        ("Salesforce/FARE-8B", {"dtype": "float32"}, "--set model.dtype=float32"),
+        ("Salesforce/FARE-8B", {"dtype": "float16"}, ""),
+    ],
+)
+def test_a_precision_that_isnt_the_checkpoints_is_among_the_options(
+    model: str, planned: dict[str, Any], options: str
+) -> None:
+    assert layout_of(LayoutSettings(model=model, **planned))[1] == options
 
 
 def test_the_options_of_a_layout_are_options_of_score(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
