@@ -80,7 +80,7 @@ def test_a_checkpoint_that_is_here_is_laid_out_in_its_precision() -> None:
             {"precision": "fp8"},
             "--set model.dtype=bfloat16 --set engine.engine_args.quantization=fp8",
         ),
-        ("Salesforce/FARE-8B", {"dtype": "float32"}, "--set model.dtype=float32"),
+        ("Salesforce/FARE-8B", {"dtype": "float32"}, "--tensor-parallel 2 --set model.dtype=float32"),
         ("Salesforce/FARE-8B", {"dtype": "float16"}, ""),
     ],
 )
