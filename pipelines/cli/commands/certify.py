@@ -15,7 +15,7 @@ from pipelines.settings.certify_settings import CertifySettings
 if TYPE_CHECKING:
     from pipelines.results.certificates.certificate import Certificate
 
-_OPTIONS = ("inputs", "output", "max_effect", "family", "rubric", "votes", "overwrite")
+_OPTIONS = ("inputs", "output", "max_effect", "family", "rubric", "engine", "overwrite")
 
 
 @command()

@@ -84,7 +84,7 @@ def test_peaks_are_those_without_sparsity() -> None:
 def test_every_expected_speed_is_below_the_bound() -> None:
     for card, precision, (name, size) in itertools.product(CARDS.values(), ("bfloat16", "fp8", "nvfp4"), SIZES.items()):
         speed, least = expected_speed(size, card, precision), least_seconds(size, card, precision, 1, 1)
-        assert (speed is None) == (least is None)
+        assert (speed is None) == (least is None or size.computed < 2e9)
         if speed is not None and least is not None:
             assert 1 / (speed.read * speed.high) > least, (card.name, precision, name)
 

@@ -29,7 +29,7 @@ def test_what_isnt_there_is_refused_with_advice() -> None:
         ("/no/such/folder", "give a folder, a hub id"),
         ("missing", "give a folder, a hub id"),
         ("a/b/c", "give a folder, a hub id"),
-        ("tiny-nothing", "there are tiny-attributes, .*, tiny-principle, .*, tiny-scalar"),
+        ("tiny-nothing", "there are .*, tiny-attributes, .*, tiny-principle, .*, tiny-scalar"),
         ("nobody/no-such-model", "Check the id, the network, and HF_TOKEN"),
     ]
     for model, advice in cases:
