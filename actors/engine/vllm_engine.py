@@ -251,13 +251,17 @@ class VllmEngine(Engine):
     ) -> Pooled:
         every_position = self._task.every_position
         read = positions(ids, at, every_position)
+        ends = (len(ids),) if self._head is None else self._head.ends(ids)
+        async with self._admitted(context, len(ids)):
+            # One after the other, in one place: the gate's prompt begins the whole one, which comes out of the prefix cache
+            # then, and not behind all that wait.
+            states = [await self._encode(ids[:end], activated, uncached) for end in ends]
         if self._head is not None:
-            # One after the other: the gate's prompt begins the whole one, which then comes out of the prefix cache.
-            states = [await self._encode(ids[:end], context, activated, uncached) for end in self._head.ends(ids)]
             # In a thread: the largest heads are 0.3 GB of weights, and the loop's other prompts would wait for each.
             values = await asyncio.to_thread(self._head.outputs, *(state.outputs.data for state in states))
-            return Pooled((values,) * len(read), *_cached_and_computed(states[-1]))
-        output = await self._encode(ids, context, activated, uncached)
+            computed = min(len(ids), sum(_cached_and_computed(state)[1] for state in states))
+            return Pooled((values,) * len(read), len(ids) - computed, computed)
+        (output,) = states
         data = output.outputs.data
         if every_position and len(data) != len(ids):
             raise EngineError(f"a prompt of {len(ids)} tokens should have as many outputs, and vLLM returned {len(data)}")
@@ -265,13 +269,12 @@ class VllmEngine(Engine):
         rows = data[list(read)] if every_position else data.expand(len(read), -1)
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
-    async def _encode(self, ids: Sequence[int], context: str, activated: bool, uncached: bool) -> Any:
-        """vLLM's output for a prompt."""
+    async def _encode(self, ids: Sequence[int], activated: bool, uncached: bool) -> Any:
+        """vLLM's output for a prompt, which has a place."""
         prompt = _checked_prompt(ids, self._vocabulary)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
-        async with self._admitted(context, len(ids)):
-            output = await _last_output(self._engine.encode(prompt, params, next(self._ids)))
+        output = await _last_output(self._engine.encode(prompt, params, next(self._ids)))
         self._is_cold = False
         if getattr(output, "error", None) is not None:
             raise EngineError(f"vLLM failed a request: {output.error}")

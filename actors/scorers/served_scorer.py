@@ -40,7 +40,7 @@ class ServedScorer(Scorer):
 
         Raises `EndpointError` if another model gave them: under one name, an endpoint may replace a model by another.
         """
-        if answer["system_fingerprint"] != self._fingerprint:
+        if self._fingerprint is not None and answer["system_fingerprint"] != self._fingerprint:
             raise EndpointError(
                 f"the endpoint answers with another model than the one that this run began with (fingerprint "
                 f"{answer['system_fingerprint']}, at the start {self._fingerprint}): what is scored stays; score to a new "

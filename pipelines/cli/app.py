@@ -321,9 +321,10 @@ def _run_steps(steps: Mapping[str, Any], as_json: bool, engines_for: Callable[[A
     from pipelines.cli.commands import evaluate, report, sampling
 
     for name, step in steps.items():
+        start_pipeline = engines_for(step)
         match name:
             case "score":
-                sampling.do_run(name, step, as_json, start_pipeline=engines_for(step))
+                sampling.do_run(name, step, as_json, start_pipeline=start_pipeline)
             case "sample" | "refine":
                 sampling.do_run(name, step, as_json)
             case "ensemble":

@@ -6,17 +6,23 @@ from typing import Any
 
 from pipelines.run.scoring.score_corpus import StartPipeline
 from pipelines.run.scoring.shared_engines import shared_engines
-from pipelines.settings.run_settings import ScoreSettings
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.run_settings import RunSettings, ScoreSettings
 
 
 @contextmanager
-def recipe_engines(stages: Sequence[Mapping[str, Any]]) -> Iterator[Callable[[ScoreSettings], StartPipeline | None]]:
-    """For each `score` step, in their order, what starts its pipeline on shared engines; None if it shares none."""
-    steps = [stage["score"] for stage in stages if "score" in stage]
+def recipe_engines(stages: Sequence[Mapping[str, Any]]) -> Iterator[Callable[[Any], StartPipeline | None]]:
+    """For each step, in their order, what starts its pipeline on shared engines; None if it shares none.
+
+    Shared engines end before a step that starts others, which would wait for their GPUs.
+    """
+    steps = [step for stage in stages for step in stage.values() if _starts_engines(step)]
     with ExitStack() as kept:
         shared: list[StartPipeline] = []
 
-        def engines_for(step: ScoreSettings) -> StartPipeline | None:
+        def engines_for(step: Any) -> StartPipeline | None:
+            if not _starts_engines(step):
+                return None
             place = next(number for number, other in enumerate(steps) if other is step)
             if place == 0 or _asked(steps[place - 1]) != _asked(step):
                 kept.close()
@@ -28,9 +34,16 @@ def recipe_engines(stages: Sequence[Mapping[str, Any]]) -> Iterator[Callable[[Sc
         yield engines_for
 
 
-def _asked(step: ScoreSettings) -> object:
-    """What steps that share an engine have in common; nothing of an endpoint or a verifier, without an engine to keep."""
-    model = step.model
-    if step.engine.engine == "none":
+def _starts_engines(step: Any) -> bool:
+    return isinstance(step, RunSettings) or (isinstance(step, EvaluateSettings) and bool(step.model))
+
+
+def _asked(step: Any) -> object:
+    """What steps that share an engine have in common. Nothing of an endpoint or a verifier, without an engine to keep.
+
+    Nor of a pool whose size changes: Ray Data's alone does.
+    """
+    if not isinstance(step, ScoreSettings) or step.engine.engine == "none" or step.work.max_replicas is not None:
         return object()
-    return model.model, model.revision, model.adapter, model.dtype, step.engine
+    model = step.model
+    return model.model, model.revision, model.adapter, model.dtype, step.engine, step.work.replicas

@@ -72,6 +72,8 @@ FILTER = OutputKind("filter", ("kept", "rest"))
 CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
 EVALUATED = OutputKind("evaluate", ("items",))
 RESULTS = (FILTER, CHOSEN, PAIRS, EXPORTED, EVALUATED)
+CERTIFIED = OutputKind("certificate", ())
+"""A folder with a certificate, whose rows are changed ones and nobody's corpus."""
 
 
 def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
@@ -102,11 +104,12 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
 
 def results_below(folder: str, files: Sequence[str]) -> list[str]:
     """The topmost folders below one that a command filled, as the `files` below it show: none of them is its rows."""
-    names = {SCORED, *(kind.document for kind in RESULTS)}
+    kinds = (*RESULTS, CERTIFIED)
+    names = {SCORED, *(kind.document for kind in kinds)}
     places = {
         path.rpartition("/")[0] for path in files if path.rpartition("/")[2] in names and "/" in storage.below(path, folder)
     }
-    results = sorted(place for place in places if _is_scored(place) or any(kind.read(place) for kind in RESULTS))
+    results = sorted(place for place in places if _is_scored(place) or any(kind.read(place) for kind in kinds))
     return [place for place in results if not any(place.startswith(f"{outer}/") for outer in results)]
 
 
@@ -138,6 +141,8 @@ def describe(path: str) -> str:
         return "is an empty folder" if storage.is_folder(path) else "isn't there"
     if _is_scored(path):
         return f"is {_scored_kind(path)}"
+    if CERTIFIED.read(path) is not None:
+        return "is a certificate"
     for kind in RESULTS:
         if (document := kind.read(path)) is not None:
             unfinished = "an unfinished" if document.get("summary") is None else "the"

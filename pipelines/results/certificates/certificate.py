@@ -20,12 +20,9 @@ import numpy as np
 from scipy.stats import sem, t
 
 from actors.text.readable import Readable
-from pipelines.data.corpus.assay_folders import OutputKind
 from pipelines.folders.scored_corpus.candidates import SAME_REWARD
 from pipelines.results.filtering.cuts import interval
 
-KIND = OutputKind("certificate", ())
-"""A folder with a certificate, and the document that holds it."""
 ORDER, SEED = "order", "seed"
 CONFIDENCE = 0.99
 LEAST_PAIRS = 30

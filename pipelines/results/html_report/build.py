@@ -9,9 +9,9 @@ from typing import Any
 
 from actors.errors import OutputError, SettingsError
 from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import CERTIFIED
 from pipelines.data.storage import error_text
 from pipelines.folders.scored_corpus.unscored import first_examples
-from pipelines.results.certificates.certificate import KIND as CERTIFICATE
 from pipelines.results.evaluation.saved_results import is_results, read_results
 from pipelines.results.html_report.page import MARK, render
 from pipelines.results.html_report.responses import Responses, opened
@@ -62,7 +62,7 @@ def _warnings(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _page_data(settings: ReportSettings) -> dict[str, Any]:
-    if certificates := list(filter(None, map(CERTIFICATE.read, settings.scored))):
+    if certificates := list(filter(None, map(CERTIFIED.read, settings.scored))):
         if len(certificates) < len(settings.scored):
             raise SettingsError("one of the folders is a certificate and the other isn't: give two of a kind")
         return {"folders": settings.scored, "certificates": certificates}

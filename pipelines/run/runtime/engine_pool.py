@@ -13,7 +13,7 @@ from actors.workers.crash_ledger import Ledger
 from pipelines.settings.run_settings import PoolSettings
 
 _MIN_CALLS, _MAX_CALLS = 4, 32  # concurrent batches in an actor, one thread each
-_WINDOW_PROMPTS, _WINDOW_CALLS, _WINDOW_BYTES = 16, 64, 2**30
+_WINDOW_PROMPTS, _WINDOW_CALLS, _WINDOW_BYTES = 16, 64, 2**28
 """The window in which equal contexts meet: so many times the engine's prompts, at most so many batches (of about 200 in a
 run, so that engines that are ready later have work, too) and bytes."""
 _GPU_PROMPTS, _CPU_PROMPTS = 1024, 512
@@ -56,9 +56,13 @@ def window_batches(engine: EngineSettings, pool: PoolSettings, batch_rows: int, 
 
 
 def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:
-    """The number of engines of a pool that doesn't change: --replicas, but none that would wait for GPUs for ever."""
+    """The number of engines of a pool that doesn't change: --replicas, but none that would wait for GPUs for ever.
+
+    At most `max_replicas`.
+    """
     room, grows = _room(engine), engine.autoscaled or not placement.engine_gpus(engine)
-    return (pool.replicas or room) if grows else min(pool.replicas or room, room)
+    count = pool.replicas or min(room, pool.max_replicas or room)
+    return count if grows else min(count, room)
 
 
 def _max_prompts(engine: EngineSettings) -> int:

@@ -385,7 +385,7 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
     # A judge writes for longer than it reads, so more rows at a time would cost more than they save: by a row that kills
     # engines, all are scored one by one.
-    meets = run.preparation.model.task is Task.CLASSIFY
+    meets = run.preparation.model.task in (Task.CLASSIFY, Task.EMBED)
     window = window_batches(engine, work, run.part_rows, run.block_bytes) if meets else 0
     # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
     # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit

@@ -17,6 +17,7 @@ from ray.data import ActorPoolStrategy
 
 from actors.launch import placement
 from actors.launch.start_engine import engine_identity
+from actors.workers.engine_process import alive_nodes
 from pipelines.data.corpus.units import Unit
 from pipelines.run.runtime.engine_actors import Pool, pool
 from pipelines.run.runtime.engine_pool import concurrent_calls, engines_with_room, ledger
@@ -34,17 +35,19 @@ StepArguments = tuple[StepSettings, Any, Any]
 def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
     """Starts pipelines of runs that follow each other, on the engines that the first starts.
 
-    The engines end before a run of another `engine_identity`, with the block, and after an error: those of a lost node would
-    wait for a place for ever.
+    The engines end before a run of another `engine_identity`, with the block, after an error, and if one has lost its node:
+    it might wait for a place for ever, and the next run's ledger wouldn't know of it.
     """
     engines: dict[str | None, Pool] = {}
+    ledgers: list[Any] = []  # that of the last run
     with ray_session(with_vllm=with_vllm), ExitStack() as stack:
 
         @contextmanager
         def scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
             engine, work = run.settings.engine, run.settings.work
             identity = engine_identity(run.preparation.model, engine)
-            if identity not in engines:
+            is_lost = bool(ledgers) and bool(ray.get(ledgers.pop().engine_health.remote(alive_nodes())).lost)
+            if identity not in engines or is_lost:
                 engines.clear()
                 stack.close()
                 placement.wait_for_room(engine, run.preparation.model, notify)
@@ -52,6 +55,7 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
                 engines[identity] = stack.enter_context(pool(SharedEngine, (), size=size, options=options))
             shared = engines[identity]
             deaths = ledger(work)
+            ledgers.append(deaths)
             arguments = (step_settings(run), share_files(run), deaths)
             for actor in shared.actors:  # all start now, beside reading, and not with their first block
                 actor.begin.remote(arguments)

@@ -9,7 +9,7 @@
 import json
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
 from random import Random
 from typing import Any, NamedTuple
@@ -22,25 +22,28 @@ from actors.records import Message, RenderedRequest, Role, ScoreRequest
 from actors.settings.verifier import is_verifier
 from actors.text.tool_calls import as_messages
 from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import CERTIFIED
 from pipelines.data.corpus.readers import RECORD
-from pipelines.data.formats import RowRequests
+from pipelines.data.formats import OwnColumns, RowRequests
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.columns import REASON, REWARD
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.member_runs import MEMBERS, is_fake
 from pipelines.folders.run_folder.parts import Parts, read_tables
-from pipelines.results.certificates.certificate import CONFIDENCE, KIND, ORDER, SEED, Certificate, Pair, Trial, measure
+from pipelines.results.certificates.certificate import CONFIDENCE, ORDER, SEED, Certificate, Pair, Trial, measure
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.row_sample import read_sample
 from pipelines.run.prepare.score_requests import Preparation, renderer
 from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.certify_settings import CertifySettings
-from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
+from pipelines.settings.run_settings import CorpusSettings, ScoreSettings, Turns
 from pipelines.workflows.certifying.changes import CHANGES, Left, apply
 
 ORIGINAL = "original"
 _OF_RUN = ("render", "engine", "work", "store", "overwrite", "accept_versions")
+_BEGINNING = b'{"question": '
+"""Of each row that is written."""
 _IMPOSSIBLE = {Left.SAME_PROMPT, Left.ONE_RESPONSE, Left.NOT_SAMPLED}
 Key = tuple[int, str]
 """The number of a question, and the name of a change."""
@@ -86,7 +89,11 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     else:
         counts[SEED][Left.NOT_SAMPLED] = len(originals)
     abouts = {change.name: change.about for change in CHANGES} | {SEED: "the judge draws by another seed"}
-    trials = [pair_rewards(name, about, questions, rewards, counts[name]) for name, about in abouts.items()]
+    # Of a judge that shows responses together, it is the rows that have no order, and not the judge.
+    impossible = _IMPOSSIBLE - ({Left.ONE_RESPONSE} if family.together else set())
+    trials = [
+        pair_rewards(name, about, questions, rewards, counts[name], impossible=impossible) for name, about in abouts.items()
+    ]
     # One text says a single response's number: it is no mean, and no probability.
     single_verdicts = isinstance(family, Judge) and family.votes == 1 and not family.marks
     deviation, effects = measure(trials, original_rewards(rewards), single_verdicts)
@@ -94,7 +101,7 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
         *(settings.model.model, settings.corpus.inputs, len(originals), dict(counts[ORIGINAL]), deviation, CONFIDENCE),
         *(effects, is_fake(manifest), manifest.identity, manifest.made_with),
     )
-    KIND.write(settings.output, KIND.marked(asdict(certificate)))
+    CERTIFIED.write(settings.output, CERTIFIED.marked(asdict(certificate)))
     return certificate
 
 
@@ -107,8 +114,14 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
     if manifest.columns.drawn:
         raise SourceError(f"{first} holds candidates of a policy: give what `filter --rows responses` makes of it")
     first_run = next(iter(manifest.identity.get(MEMBERS, {}).values()), {"identity": manifest.identity})["identity"]
-    shape = corpus.format if first_run["own_columns"] else first_run["shape"]
-    return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), "format": shape})
+    reading: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
+    if first_run["own_columns"]:
+        columns = OwnColumns.read(first_run["own_columns"])
+        reading |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
+        reading |= {"conversation_column": columns.conversations or None, "system_column": columns.system}
+    settings = corpus.model_dump(exclude_defaults=True)
+    reading = {name: value for name, value in reading.items() if name not in settings}
+    return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), **reading})
 
 
 def _questions(rows: Iterable[RowRequests], counts: Counts) -> dict[int, Question]:
@@ -161,8 +174,13 @@ def _score(
     folder, file = storage.folder(storage.absolute(settings.output)), f"{name}.jsonl"
     try:
         folder.make()
-        if file in folder.names() and folder.read(file) != content and not settings.overwrite:
-            raise OutputError(f"{settings.output} holds a certificate on other rows; --overwrite replaces it, or give --out")
+        if file in folder.names() and (earlier := folder.read(file)) != content:
+            if not earlier.startswith(_BEGINNING):
+                raise OutputError(f"{folder.file(file)} isn't of a certificate, and would be replaced: give another --out")
+            if not settings.overwrite:
+                raise OutputError(
+                    f"{settings.output} holds a certificate on other rows; --overwrite replaces it, or give --out"
+                )
         folder.replace(file, content)
     except OSError as error:
         raise OutputError(f"{settings.output} can't be written: {error_text(error)}") from error
@@ -196,8 +214,19 @@ def original_rewards(rewards: Rewards) -> list[float]:
     return [reward for answers in originals for reward, _ in answers if reward is not None]
 
 
-def pair_rewards(name: str, about: str, questions: Mapping[int, Question], rewards: Rewards, left: Counter[str]) -> Trial:
-    """The pairs of a change. A question of which a reward is missing gives none, and is counted with the reason."""
+def pair_rewards(
+    name: str,
+    about: str,
+    questions: Mapping[int, Question],
+    rewards: Rewards,
+    left: Counter[str],
+    *,
+    impossible: Set[str] = _IMPOSSIBLE,
+) -> Trial:
+    """The pairs of a change. A question of which a reward is missing gives none, and is counted with the reason.
+
+    With no other reasons than `impossible` ones the model can't have the effect.
+    """
     pairs: list[Pair] = []
     for number, (request, at) in questions.items():
         if (number, name) in rewards:
@@ -210,4 +239,4 @@ def pair_rewards(name: str, about: str, questions: Mapping[int, Question], rewar
             left.update(missing[:1])
             if not missing:
                 pairs.append(Pair([reward for reward, _ in before], [reward for reward, _ in after], at))
-    return Trial(name, about, pairs, dict(left), impossible=not pairs and {*left} <= _IMPOSSIBLE)
+    return Trial(name, about, pairs, dict(left), impossible=not pairs and {*left} <= impossible)

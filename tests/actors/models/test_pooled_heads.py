@@ -27,7 +27,8 @@ from actors.scorers.head_scorer import HeadScorer
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings, TooLong
 from tests.support.contract import Contract, Numbers, Outputs, Wrong, reading
-from tests.support.models import assistant, ids_of, reason_of, renderer, request, reward_model, user
+from tests.support.engines import BLOCK, ask_all
+from tests.support.models import assistant, engine_of, ids_of, reason_of, renderer, request, reward_model, user
 
 EOT, START, ASSISTANT, END, BREAK = "<|eot_id|>", "<|start_header_id|>", "assistant", "<|end_header_id|>", "\n\n"
 HEADS = ("armorm", "qrm", "grm", "inf-orm", "ldl")
@@ -297,6 +298,23 @@ def test_the_gate_is_read_at_the_last_turn_even_if_an_earlier_one_looks_alike() 
     assert end == len(ids)
     tokens = Renderer(model, RenderSettings()).tokenizer.pretrained.convert_ids_to_tokens(ids[gate - 2 : gate + 3])
     assert tokens == ["C", EOT, START, "assistant", END]
+
+
+def test_a_gates_prompt_is_followed_by_the_whole_one_and_no_token_of_them_counts_as_cached() -> None:
+    render = renderer("tiny-armorm").render
+    prompts = [ids_of(render([request(user(f"{letter} word" * 90), to="D")])[0]) for letter in "AB"]
+    with engine_of(reward_model("tiny-armorm"), EngineSettings(max_in_flight=1)) as engine:
+        encode, lengths = engine._engine.encode, list[int]()  # type: ignore[attr-defined]
+
+        def noted(prompt: Any, *arguments: Any) -> Any:
+            lengths.append(len(prompt["prompt_token_ids"]))
+            return encode(prompt, *arguments)
+
+        engine._engine.encode = noted  # type: ignore[attr-defined]
+        first, _ = ask_all(engine, [engine.pool(ids) for ids in prompts])
+    assert lengths[1::2] == [len(ids) for ids in prompts]
+    assert len(prompts[0]) > BLOCK
+    assert (first.cached_tokens, first.computed_tokens) == (0, len(prompts[0]))
 
 
 def test_a_prompt_without_the_gates_tokens_is_rejected_and_a_template_without_them_refused(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What is wrong with a recipe's later steps is told before its first engine starts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -9,7 +11,9 @@ import yaml
 from click.testing import CliRunner
 
 from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
+from actors.workers.engine_process import alive_nodes
 from pipelines.cli.app import cli
+from pipelines.cli.recipe_engines import recipe_engines
 from pipelines.cli.recipe_preflight import check_stages, check_steps
 from pipelines.run.runtime.engine_actors import pool
 from pipelines.run.scoring import score_corpus
@@ -165,7 +169,8 @@ def test_a_later_judge_reads_what_an_earlier_one_gave(corpus: Path) -> None:
 
 
 @pytest.mark.usefixtures("local_ray")
-def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path) -> None:
+@pytest.mark.parametrize(("alive", "started"), [(alive_nodes, 1), (set, 2)], ids=["alive", "lost with their nodes"])
+def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path, alive: Any, started: int) -> None:
     recipe: dict[str, Any] = {}
     for number, model in enumerate(["tiny-scalar", "tiny-attributes", "tiny-attributes"]):  # the last stage first
         folder = {"inputs": str(corpus), "output": str(corpus.parent / f"{number}"), "prefix": f"p{number}_"}
@@ -174,11 +179,37 @@ def test_stages_of_one_model_share_engines_until_another_follows(corpus: Path) -
     with (
         patch("pipelines.cli.recipe_engines.shared_engines", wraps=shared_engines) as shared,
         patch("pipelines.run.scoring.shared_engines.pool", wraps=pool) as pools,
+        patch("pipelines.run.scoring.shared_engines.alive_nodes", alive),
     ):
         result = run_here("run", file)
-    assert (result.returncode, shared.call_count, pools.call_count) == (0, 1, 1), result.stderr
+    assert (result.returncode, shared.call_count, pools.call_count) == (0, 1, started), result.stderr
     rewards = [[row[f"p{number}_reward"] for row in scored(corpus.parent / f"{number}")] for number in range(3)]
     assert rewards[1] == rewards[2] != rewards[0]
+
+
+def test_shared_engines_end_before_a_step_that_starts_others_or_another_number_of_them(corpus: Path) -> None:
+    events: list[str] = []
+
+    @contextmanager
+    def shared(**_: Any) -> Iterator[str]:
+        events.append("start")
+        yield "shared"
+        events.append("end")
+
+    def score_with(**more: Any) -> dict[str, Any]:
+        read = {"inputs": [str(corpus)], "output": str(corpus.parent / "out")}
+        return {"score": validate(Recipe, {"score": {**read, "model": "tiny-scalar", **more}}).score}
+
+    evaluation = validate(Recipe, {"evaluate": {"scored": ["b.jsonl"], "model": ["tiny-scalar"]}}).steps
+    further = validate(Recipe, {"filter": {"scored": "out", "output": "kept", "where": "reward > 0"}}).steps
+    stages = [score_with(), further, score_with(), evaluation, score_with(), score_with()]
+    stages += [score_with(replicas=2), score_with(max_replicas=2), score_with(max_replicas=2)]
+    with patch("pipelines.cli.recipe_engines.shared_engines", shared), recipe_engines(stages) as engines_for:
+        for stage in stages:
+            for name, step in stage.items():
+                events.append(f"{name} {engines_for(step)}")
+    pair = ["start", "score shared", "score shared", "end"]
+    assert [event for event in events if event != "filter None"] == [*pair, "evaluate None", *pair, *["score None"] * 3]
 
 
 @pytest.mark.parametrize(

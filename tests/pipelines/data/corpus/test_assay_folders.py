@@ -9,7 +9,7 @@ import pytest
 
 from actors.errors import SourceError, UserError
 from pipelines.cli.status import status
-from pipelines.data.corpus.assay_folders import describe
+from pipelines.data.corpus.assay_folders import CERTIFIED, describe
 from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.formats import RowShape
 from pipelines.results.exports import export_commands
@@ -114,6 +114,15 @@ def test_of_a_result_its_rows_alone_are_read(folders: Path, folder: str, name: s
     corpus = find_corpus([folder])
     assert [file.name for file in corpus.files] == [f"{name}-00000.jsonl"]
     assert corpus.left_out == []
+
+
+def test_changed_rows_of_a_certificate_are_no_corpus(tmp_path: Path) -> None:
+    CERTIFIED.write(str(tmp_path / "certificate"), CERTIFIED.marked({}))
+    for name in ("rows.jsonl", "certificate/rows.jsonl"):
+        (tmp_path / name).write_text("{}\n")
+    corpus = find_corpus([str(tmp_path)])
+    assert [file.path for file in corpus.files] == [str(tmp_path / "rows.jsonl")]
+    assert corpus.left_out == [f"{tmp_path}/certificate (a certificate)"]
 
 
 @pytest.mark.parametrize(

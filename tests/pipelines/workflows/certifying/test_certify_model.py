@@ -94,6 +94,13 @@ def test_a_scored_corpus_gives_the_certificate_of_its_rows(tmp_path: Path) -> No
     score(corpora.settings(rows, tmp_path / "scored", model="tiny-scalar"))
     of_rows, of_scored = (certify(settings(tmp_path / name, tmp_path / f"of-{name}")) for name in ("p.jsonl", "scored"))
     assert of_scored.effects == of_rows.effects
+    # As they were read: its first 35 rows, by columns of its own, though the rows have a shape that is known.
+    named = lines([{**row, "better": f"It is {n + 1}."} for n, row in enumerate(pairs)])
+    read = {"prompt_column": "prompt", "response_column": ("better", "rejected"), "limit": 35}
+    score(corpora.settings(write(tmp_path / "n.jsonl", named), tmp_path / "scored-named", model="tiny-scalar", **read))
+    of_named = certify(settings(tmp_path / "n.jsonl", tmp_path / "of-named", **read))
+    assert of_named.effects != of_rows.effects
+    assert certify(settings(tmp_path / "scored-named", tmp_path / "of-scored-named")).effects == of_named.effects
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -105,6 +112,8 @@ def test_a_rubrics_fields_go_along_and_a_judge_that_compares_and_samples_has_ord
     assert (effects["order"].pairs, effects["seed"].pairs) == (40, 40)
     assert effects["order"].flipped == pytest.approx(0.5, abs=0.25)  # made-up verdicts
     assert {path.name for path in (tmp_path / "judge").glob("scored-*")} == {"scored-rows", "scored-seed"}
+    singles = effects_of(certify(settings(corpus(tmp_path, 40), tmp_path / "singles", **judge)))["order"]
+    assert (singles.finding, singles.left) == (Finding.TOO_FEW, {"one_response": 40})  # of the rows, and not of the judge
     text = "shows: one\nprompt: '{{ response }} {{ why }}'\npattern: '([0-9])'\nlow: 0\nhigh: 9\n"
     rubric = write(tmp_path / "r.yaml", text.encode())
     score(corpora.settings(rows, tmp_path / "plain", model="tiny-genrm", rubric=str(rubric), field={"why": "why"}))
@@ -124,6 +133,11 @@ def test_a_certificate_resumes_and_other_rows_are_refused(tmp_path: Path) -> Non
     with pytest.raises(OutputError, match="certificate on other rows; --overwrite replaces it"):
         certify(settings(rows, out, limit=40))
     assert certify(settings(rows, out, limit=40, overwrite=True)).questions == 40
+    theirs = corpus(tmp_path).rename(tmp_path / "rows.jsonl")
+    held = theirs.read_bytes()
+    with pytest.raises(OutputError, match=r"rows\.jsonl isn't of a certificate, and would be replaced"):
+        certify(settings(theirs, tmp_path, overwrite=True))
+    assert theirs.read_bytes() == held
 
 
 def test_what_cant_be_certified_is_refused(tmp_path: Path) -> None:
