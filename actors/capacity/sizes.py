@@ -13,6 +13,7 @@ from actors.errors import ModelError, SettingsError
 _EXPERTS = ".experts."
 _KINDS = ("layers_block_type", "layer_types", "hybrid_override_pattern")
 _EMBEDDINGS = ("embed_tokens.weight", "embeddings.weight", "lm_head.weight")
+_DESCRIBED = ("quantization_config", "compression_config")
 _QUANTISED = {
     "nvfp4": ("nvfp4",),
     "int4": ('"bits": 4', '"num_bits": 4', '"load_in_4bit": true', "mxfp4", "w4a16"),
@@ -107,7 +108,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
     A quantised checkpoint has several weights in a number of its files: their count is that of the class, and their bytes
     are those of the files. Raises `ModelError`.
     """
-    quantised = _quantisation(checkpoint)
+    quantised = quantisation(checkpoint)
     tensors = (checkpoint.tensors if quantised is None else {}) or _tensors_of_class(checkpoint)
     shapes = [shape for shape in tensors.values() if shape is not None]
     if not shapes or len(shapes) < len(tensors):
@@ -119,7 +120,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
         cached = sum(kind == "*" or kind.endswith("attention") for kind in kinds) - kinds.count("linear_attention")
         experts = (config.get("num_experts_per_tok") or 0) * (config.get("moe_intermediate_size") or 0)
         experts += config.get("moe_shared_expert_intermediate_size") or 0
-        files = checkpoint.weight_files() if quantised and None not in checkpoint.tensors.values() else ()
+        files = checkpoint.loaded_files() if quantised and None not in checkpoint.tensors.values() else ()
         return Size(
             parameters=float(sum(math.prod(shape) for shape in shapes)),
             layers=int(config.get("num_hidden_layers") or len(kinds) or config["num_hidden_layers"]),
@@ -175,9 +176,13 @@ def _state(config: Mapping[str, Any], kinds: list[str]) -> float:
     return 4.0 * sum(count * math.prod(config.get(name) or 0 for name in names) for names, count in layers.items())
 
 
-def _quantisation(checkpoint: Checkpoint) -> str | None:
-    """The precision that a checkpoint was quantised to, a key of `BYTES`; None if it wasn't. Raises `ModelError`."""
-    described = checkpoint.config.get("quantization_config")
+def quantisation(checkpoint: Checkpoint) -> str | None:
+    """The precision that a checkpoint was quantised to, a key of `BYTES`; None if it wasn't. Raises `ModelError`.
+
+    It is described where vLLM looks for it (`_normalize_quantization_config`, and `get_config` of transformers_utils).
+    """
+    places = (checkpoint.config, checkpoint.text_config)
+    described = next(filter(None, (place.get(name) for name in _DESCRIBED for place in places)), None)
     beside = checkpoint.folder / "hf_quant_config.json"  # where Model Optimizer writes it
     text = (json.dumps(described) if described or not beside.is_file() else beside.read_text()).lower()
     for kind, marks in _QUANTISED.items():

@@ -173,7 +173,7 @@ class Checkpoint:
 
         Weights that the index names, and whose file isn't here (yet), have the shape None.
         """
-        shapes = {name: shape for file in self.weight_files() for name, shape in self.tensors_of(file).items()}
+        shapes = {name: shape for file in self.loaded_files() for name, shape in self.tensors_of(file).items()}
         return {**dict.fromkeys(self._indexed()), **shapes}
 
     def _indexed(self) -> Mapping[str, str]:
@@ -260,6 +260,11 @@ class Checkpoint:
 
     def weight_files(self) -> list[Path]:
         return sorted(self.folder.glob("*.safetensors"))
+
+    def loaded_files(self) -> list[Path]:
+        """The weight files that vLLM loads: those of the index, as others may hold the same weights by other names."""
+        indexed = {*self._indexed().values()}
+        return [file for file in self.weight_files() if file.name in indexed] or self.weight_files()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ray.util.placement_group import PlacementGroup
 
 from actors.capacity.cards import CARDS
 from actors.capacity.layout import BYTES, Layout, need, precision_of, smallest_layout
-from actors.capacity.sizes import size_of_model
+from actors.capacity.sizes import quantisation, size_of_model
 from actors.engine import fork_server
 from actors.errors import EngineError, ModelError, SettingsError
 from actors.reward_model import RewardModel
@@ -36,6 +36,10 @@ _NODE = "ray.io/node-id"  # the label that Ray gives each node
 _CARD = "accelerator_type:"  # begins the name of the resource that says a node's type of card
 _CARDS = {"H100": CARDS["H100"], "A100-80G": CARDS["A100"], "H200": CARDS["H200"], "B200": CARDS["B200"]}
 _LARGEST = {"H100": CARDS["H100-NVL"].memory}  # which Ray calls the same
+_LIGHTENS = frozenset(
+    {"quantization", "quantization_config", "load_format", "hf_overrides", "cpu_offload_gb", "offload_group_size"}
+)
+"""Arguments of vLLM by which a card may hold less than a checkpoint's weights in their precision."""
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
 """Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
 stays open before the nodes are checked again."""
@@ -94,17 +98,18 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     """Raise `SettingsError`, with the arithmetic, if a model can't fit the cluster's cards in its layout.
 
     Only a certain misfit is an error: the weights alone are more than the largest card has. What can't be known passes:
-    autoscaled nodes, cards that aren't in `_CARDS`, models of unknown size, quantised models.
+    autoscaled nodes, cards that aren't in `_CARDS`, models of unknown size, quantised models, and engines by whose arguments
+    a card holds less.
     """
     if not engine_gpus(settings) or settings.autoscaled:
         return
     nodes = [resources for resources in _node_resources().values() if resources.get("GPU")]
     cards = {_card_of(node) for node in nodes}
-    if not cards <= _CARDS.keys() or "quantization" in settings.engine_args:
+    if not cards <= _CARDS.keys() or _LIGHTENS & settings.engine_args.keys():
         return
     try:
         size = size_of_model(model.model)
-        if "quantization_config" in model.checkpoint.config:
+        if quantisation(model.checkpoint) is not None:
             return
     except (SettingsError, ModelError):
         return

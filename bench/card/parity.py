@@ -11,7 +11,10 @@ from typing import Any
 from bench.card.drift import print_drift, print_head
 from bench.card.hosts import Host, Load, on_gpu, running, start_scorer, sums
 
-HEADS = ("attributes", "first-logit", "five-class", "internlm2", "math-prm", "math-rm", "mean-variance", "principle")
+HEADS = (
+    *("attributes", "first-logit", "five-class", "internlm2", "math-prm", "math-rm", "mean-variance", "principle"),
+    *("armorm", "grm", "inf-orm", "ldl", "qrm"),
+)
 JUDGES = ("criteria", "genrm", "genrm-json", "genrm-principle", "r3", "reward-anything", "rm-r1")
 ADAPTED, ADAPTER, MERGED = "tiny-genrm-principle", "tiny-r3-lora", "tiny-r3"
 TOGETHER = 8

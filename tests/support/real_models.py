@@ -1,4 +1,4 @@
-"""Published models for tests, out of the packages that requirements-dev.txt pins."""
+"""Published models for tests, out of the packages that requirements-dev.txt and requirements-models.txt pin."""
 
 import os
 from pathlib import Path

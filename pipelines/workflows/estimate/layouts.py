@@ -24,21 +24,26 @@ def layout_of(settings: LayoutSettings) -> tuple[Need, str]:
     size = size_of_model(settings.model)
     dtype = size.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value
     chosen = layout_for(size, settings, settings.context or _context(settings.model), dtype)
-    return chosen, engine_options(size, settings, chosen.layout)
+    return chosen, engine_options(size, settings, chosen.layout, dtype)
 
 
-def engine_options(size: Size, card: CardSettings, layout: Layout) -> str:
-    """The options of `score` by which its engines have this layout, as on a command line; empty if the defaults do."""
+def engine_options(size: Size, card: CardSettings, layout: Layout, dtype: str) -> str:
+    """The options of `score` for engines of this layout and `dtype`, as on a command line; empty if the defaults give them.
+
+    vLLM computes weights that it quantises in 16 bits.
+    """
     options = [f"--tensor-parallel {layout.tensor_parallel}"] if layout.tensor_parallel > 1 else []
     arguments: dict[str, str] = {}
     if size.active is not None and layout.tensor_parallel > 1:
         arguments["enable_expert_parallel"] = "true"
-    if card.gpu_memory_utilization != USED:
+    if "gpu_memory_utilization" in card.model_fields_set:
         arguments["gpu_memory_utilization"] = f"{card.gpu_memory_utilization:g}"
     if card.precision == "fp8" and size.quantised is None:
         arguments["quantization"] = "fp8"
     if layout.pipeline_parallel > 1:
         options.append(f"--set engine.pipeline_parallel={layout.pipeline_parallel}")
+    if (planned := precision_of(card.precision or dtype)) != precision_of(size.dtype):
+        options.append(f"--set model.dtype={planned}")
     return " ".join([*options, *(f"--set engine.engine_args.{name}={value}" for name, value in arguments.items())])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from actors.capacity.cards import CARDS
 from actors.capacity.layout import BYTES, GIB, Layout, Size, check_layout, need, smallest_layout
@@ -219,6 +220,23 @@ def test_a_quantised_checkpoint_is_counted_unpacked_and_weighed_by_its_files(
     stored = size_of(Checkpoint(packed, None))
     assert stored.bytes_in(precision) == (packed / "model.safetensors").stat().st_size / stored.parameters
     assert stored.bytes_in("bfloat16") == 2.0
+
+
+@pytest.mark.parametrize("quantisation", [{}, {"quantization_config": {"quant_method": "fp8"}}], ids=["plain", "quantised"])
+def test_weights_that_lie_there_in_another_form_are_counted_once(tmp_path: Path, quantisation: dict[str, object]) -> None:
+    """As Mistral's consolidated.safetensors lies beside the files of the index, which vLLM loads."""
+    whole = Checkpoint.find("tiny-attributes", None)
+    weights = load_file(whole.folder / "model.safetensors")
+    save_file(weights, tmp_path / "model.safetensors")
+    save_file({f"other.{name}": weights[name] for name in weights}, tmp_path / "consolidated.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(whole.tensors, "model.safetensors")}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "config.json").write_text(json.dumps({**whole.config, **quantisation}))
+    size = size_of(Checkpoint(tmp_path, None))
+    if quantisation:
+        assert size.stored == (tmp_path / "model.safetensors").stat().st_size
+    else:
+        assert size.parameters == size_of(whole).parameters
 
 
 def test_a_quantisation_of_no_known_kind_is_no_size(tmp_path: Path) -> None:

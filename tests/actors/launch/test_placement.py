@@ -75,8 +75,9 @@ def test_weights_that_cant_fit_are_refused_with_the_arithmetic(model: RewardMode
         ([H100S, {"GPU": 8.0}], {}),
         ([H100S], {"autoscaled": True}),
         ([H100S], {"engine_args": {"quantization": "fp8"}}),
+        ([H100S], {"engine_args": {"cpu_offload_gb": 80}}),
     ],
-    ids=["a larger card", "a card of no name", "nodes to come", "quantised while it loads"],
+    ids=["a larger card", "a card of no name", "nodes to come", "quantised while it loads", "weights in the host's memory"],
 )
 def test_what_may_fit_is_left_to_the_engine(
     nodes: list[dict[str, float]], engine: dict[str, Any], model: RewardModel, monkeypatch: pytest.MonkeyPatch
@@ -85,14 +86,32 @@ def test_what_may_fit_is_left_to_the_engine(
     check_memory(EngineSettings(**engine), model)
 
 
-def test_what_fits_the_largest_card_of_a_name_or_is_quantised_is_left_to_the_engine(
-    model: RewardModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("file", "added"),
+    [
+        ("config.json", {"quantization_config": {"quant_method": "fp8"}}),
+        ("config.json", {"compression_config": {"config_groups": {"a": {"weights": {"num_bits": 8, "type": "float"}}}}}),
+        ("hf_quant_config.json", {"quantization": {"quant_algo": "FP8"}}),
+    ],
+    ids=["config.json", "of compressed-tensors", "of Model Optimizer, in a file of its own"],
+)
+def test_a_quantised_checkpoint_is_left_to_the_engine(
+    file: str, added: dict[str, Any], model: RewardModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, H100S)
-    shutil.copytree(locate(model.model), tmp_path / "fp8")
-    config = json.loads((tmp_path / "fp8" / "config.json").read_text())
-    (tmp_path / "fp8" / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
-    check_memory(EngineSettings(), replace(model, model=str(tmp_path / "fp8")))
+    folder = tmp_path / "fp8"
+    shutil.copytree(locate(model.model), folder)
+    with pytest.raises(SettingsError, match="can't fit"):
+        check_memory(EngineSettings(), replace(model, model=str(folder)))
+    place = folder / file
+    place.write_text(json.dumps((json.loads(place.read_text()) if place.is_file() else {}) | added))
+    check_memory(EngineSettings(), replace(model, model=str(folder)))
+
+
+def test_what_fits_the_largest_card_of_a_name_is_left_to_the_engine(
+    model: RewardModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(monkeypatch, H100S)
     monkeypatch.setattr(placement, "size_of_model", lambda name: replace(LARGE, parameters=45e9))  # 84 GiB; an NVL has 94
     check_memory(EngineSettings(), model)
 

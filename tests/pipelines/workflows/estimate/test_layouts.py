@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -68,6 +69,27 @@ def test_a_checkpoint_that_is_here_is_laid_out_in_its_precision() -> None:
     assert (exact.weights, exact.cache) == (2 * half.weights, 2 * half.cache)
 
 
+@pytest.mark.parametrize(
+    ("model", "planned", "options"),
+    [
+        ("tiny-attributes", {}, ""),
+        ("tiny-attributes", {"dtype": "bfloat16"}, "--set model.dtype=bfloat16"),
+        ("tiny-attributes", {"precision": "bfloat16"}, "--set model.dtype=bfloat16"),
+        (
+            "tiny-attributes",
+            {"precision": "fp8"},
+            "--set model.dtype=bfloat16 --set engine.engine_args.quantization=fp8",
+        ),
+        ("Salesforce/FARE-8B", {"dtype": "float32"}, "--tensor-parallel 2 --set model.dtype=float32"),
+        ("Salesforce/FARE-8B", {"dtype": "float16"}, ""),
+    ],
+)
+def test_a_precision_that_isnt_the_checkpoints_is_among_the_options(
+    model: str, planned: dict[str, Any], options: str
+) -> None:
+    assert layout_of(LayoutSettings(model=model, **planned))[1] == options
+
+
 def test_the_options_of_a_layout_are_options_of_score(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Given to the command as they are printed, they reach the settings of its engines."""
     ultra = "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-GenRM"
@@ -83,6 +105,12 @@ def test_the_options_of_a_layout_are_options_of_score(monkeypatch: pytest.Monkey
     expected = {"enable_expert_parallel": True, "gpu_memory_utilization": 0.95, "quantization": "fp8"}
     assert engine.engine_args == expected
     check_installed(engine)
+
+
+def test_the_share_of_memory_that_was_planned_with_is_given_to_vllm_whose_default_is_another() -> None:
+    given = run("--model", LARGE, "--set", "card.gpu_memory_utilization=0.9").splitlines()[2]
+    assert given.endswith(" --set engine.engine_args.gpu_memory_utilization=0.9")
+    assert "gpu_memory_utilization" not in run("--model", LARGE)
 
 
 def test_a_longer_context_takes_more() -> None:
