@@ -118,7 +118,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     bill = plan.bill
     if plan.layout is not None:
         yield str(plan.layout)
-        if plan.basis.size and (options := engine_options(plan.basis.size, plan.basis.card, plan.layout.layout)):
+        size, gpu = plan.basis.size, plan.basis.card
+        if size and (options := engine_options(size, gpu, plan.layout.layout, plan.basis.model.dtype)):
             yield f"Options of `assay score`: {options}"
     if plan.advice:
         yield plan.advice
