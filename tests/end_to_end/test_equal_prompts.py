@@ -44,8 +44,9 @@ def test_shuffled_candidates_meet_and_have_the_rewards_and_the_order_of_the_plai
     plain = sets("engine.engine_args.enable_prefix_caching=false")
     alone = summary("score", corpus, tmp_path / "plain", *command, *plain, run=run_here)
     assert met["work"]["cached_tokens"] + met["work"]["computed_tokens"] == met["prompt_tokens"] == alone["prompt_tokens"]
-    # All but the first of a prompt find it, except those that were in the engine before the others had come.
-    assert met["work"]["cached_tokens"] >= 0.75 * PROMPTS * (ANSWERS - 1) * PROMPT_TOKENS
+    # All but the first of a prompt find it, except those that were in the engine before the others had come: 0.6 to 0.9 of
+    # them, as rows come faster or slower than they are scored; 0.22 if none meets.
+    assert met["work"]["cached_tokens"] >= 0.4 * PROMPTS * (ANSWERS - 1) * PROMPT_TOKENS
     assert alone["work"]["cached_tokens"] == 0
     assert rewards(tmp_path / "met") == pytest.approx(rewards(tmp_path / "plain"), abs=1e-5)
 
