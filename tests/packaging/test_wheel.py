@@ -16,7 +16,7 @@ from actors.settings.presets import presets
 from tests.conftest import PLUGINS, REPOSITORY
 from tests.support.endpoints import QUESTION, serving
 
-MAX_MB = 6.0
+MAX_MB = 6.2
 
 pytestmark = pytest.mark.long
 

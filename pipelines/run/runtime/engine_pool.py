@@ -47,12 +47,13 @@ def concurrent_calls(engine: EngineSettings, batch_rows: int) -> int:
 def window_batches(engine: EngineSettings, pool: PoolSettings, batch_rows: int, batch_bytes: int) -> int:
     """Batches that an engine of a head has at a time, so that equal contexts among them meet (`Admission`).
 
-    All engines of a pool have so many together. 0 without a prefix cache.
+    All engines of a pool have so many together. 0 without a prefix cache, and for a pool that grows: Ray Data adds an engine
+    when the others have more batches than they can take.
     """
-    if not engine.is_vllm or engine.engine_args.get("enable_prefix_caching") is False:
+    if not engine.is_vllm or engine.engine_args.get("enable_prefix_caching") is False or pool.max_replicas is not None:
         return 0
     batches = math.ceil(_WINDOW_PROMPTS * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
-    return min(batches, _WINDOW_CALLS // (pool.max_replicas or pool.replicas or _room(engine)), _WINDOW_BYTES // batch_bytes)
+    return min(batches, _WINDOW_CALLS // (pool.replicas or _room(engine)), _WINDOW_BYTES // batch_bytes)
 
 
 def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:
