@@ -104,7 +104,7 @@ def test_a_run_that_is_killed_in_the_second_member_goes_on(tmp_path: Path, start
         ensemble(run, KilledAt(DEPTH, 3))
     before = of_members(written(tmp_path / "out"))
     depth = folder_of(str(tmp_path / "out"), "depth")
-    assert 3 <= len([name for name in before if "/depth/" in name]) < len(ROWS) / 4
+    assert 3 <= len([name for name in before if "/depth/" in name]) < len(ROWS) / 3, "parts of three rows, not all of them"
     starts("engine's actor")
     ensemble(run)
     after = of_members(written(tmp_path / "out"))
