@@ -26,7 +26,7 @@ class Served(Family):
         self._card = card
         self._identity = card["identity"]
         self.fingerprint: str | None = card.get("system_fingerprint")
-        """Of the identity, in each answer; None of an endpoint by Assay 0.2.0."""
+        """Of the identity, in each answer; None of an endpoint by an earlier Assay."""
         self.task = Task.GENERATE if card["kind"] == "judge" else Task.CLASSIFY  # type: ignore[misc]
 
     def outputs(self) -> tuple[str, ...]:

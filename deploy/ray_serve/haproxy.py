@@ -23,7 +23,7 @@ from pathlib import Path
 from actors.errors import SettingsError
 from deploy.errors import ApiError, no_replica, replica_gone
 from deploy.ray_serve import haproxy_launcher
-from deploy.ray_serve.port import reserved
+from deploy.ray_serve.port import reserved_inside
 
 _BINARY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _LAUNCHER = "assay-haproxy"
@@ -105,7 +105,7 @@ def install(folder: str, host: str = "") -> None:
 def in_front(host: str) -> Iterator[None]:
     """HAProxy, on `host`, in front of the Serve of a Ray that is started and ended within the block."""
     folder = tempfile.mkdtemp(prefix="assay-front-", dir="/tmp")
-    with reserved("127.0.0.1", 0) as fallback:
+    with reserved_inside() as fallback:
         added = environment(folder) | {"RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback)}
         before = {name: os.environ.get(name) for name in added}
         try:

@@ -9,11 +9,14 @@ frees it when that process ends.
 
 import contextlib
 import errno
+import random
 import socket
 import sys
 from collections.abc import Iterator
 
 from actors.errors import SettingsError
+
+_INSIDE = range(20_000, 30_000)
 
 
 @contextlib.contextmanager
@@ -35,6 +38,23 @@ def reserved(host: str, port: int) -> Iterator[int]:
                 raise SettingsError(_problem(host, port, error)) from error
         # The probe is closed by now, since nothing could bind beside it; the name stays bound for the block.
         yield bound
+
+
+@contextlib.contextmanager
+def reserved_inside() -> Iterator[int]:
+    """Reserve a port of loopback for what Serve starts seconds later.
+
+    It lies below those that the kernel gives to outgoing connections, from 32,768 on, since any of them could have it by
+    then, and below those of Serve's replicas, from 30,000 on.
+    """
+    with contextlib.ExitStack() as held:
+        for port in random.sample(_INSIDE, 100):
+            with contextlib.suppress(SettingsError):
+                held.enter_context(reserved("127.0.0.1", port))
+                break
+        else:
+            raise SettingsError(f"none of a hundred ports from {_INSIDE.start} to {_INSIDE.stop} of 127.0.0.1 is free")
+        yield port
 
 
 def _family(host: str) -> socket.socket:

@@ -5,13 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import ray
 
 from actors.errors import SettingsError
 from deploy.local import run
-from deploy.ray_serve.port import reserved
+from deploy.ray_serve.port import reserved, reserved_inside
 from deploy.settings import AddressSettings, EndpointSettings
 from tests.conftest import REPOSITORY
 from tests.support.endpoints import free_port
@@ -72,3 +73,12 @@ def test_serve_can_listen_on_what_is_reserved_for_it() -> None:
 def test_an_address_of_nobodys_is_told() -> None:
     with pytest.raises(SettingsError, match="can't be listened on"), reserved("192.0.2.1", 8000):
         pass
+
+
+def test_a_port_for_later_is_none_that_an_outgoing_connection_may_have_by_then() -> None:
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    with reserved_inside() as first, reserved_inside() as second:
+        assert first != second
+        assert max(first, second) < min(lowest, 30_000), "nor one that Serve gives to replicas"
+    with pytest.raises(SettingsError, match="of the block"), reserved_inside():
+        raise SettingsError("of the block")
