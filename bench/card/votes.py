@@ -65,11 +65,11 @@ class Counted:
         self._beginning = self._draw_beginning()
         self._turns: defaultdict[tuple[int, ...], Any] = defaultdict(asyncio.Lock if self.in_turn else nullcontext)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Sequence[Generation]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> Sequence[Generation]:
         """See `Engine`."""
         async with self._turns[tuple(ids)]:
             beginning = self._beginning if self.cached else self._draw_beginning()
-            generations = await self.engine.generate([*beginning, *ids[len(beginning) :]], sampling)
+            generations = await self.engine.generate([*beginning, *ids[len(beginning) :]], sampling, context)
         self.prompts += len(ids)
         self.computed += sum(generation.computed_tokens for generation in generations)
         self.written += sum(len(generation.token_ids) for generation in generations)
