@@ -80,7 +80,7 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB)", re.IGNORECASE)
 def find_card(name: str) -> Card:
     """The card of a name (`H200`, `rtx pro 6000`) or of a memory size (`96GB`, `22.5GiB`). Raises `SettingsError`."""
     key = re.sub(r"[\s_-]+", "-", name.strip()).lower().removeprefix("nvidia-")
-    if card := {known.lower(): card for known, card in CARDS.items()}.get(_SIZES.get(key, key)):
+    if card := {label.lower(): card for label, card in CARDS.items()}.get(_SIZES.get(key.replace("-", ""), key)):
         return card
     if (size := _MEMORY.fullmatch(name.strip())) and float(size[1]):
         return Card(name, float(size[1]) * (2**30 if size[2].lower() == "gib" else 1e9), {})

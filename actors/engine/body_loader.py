@@ -25,9 +25,9 @@ class BodyLoader(DefaultModelLoader):
     """vLLM's loader of safetensors, but for the tensors whose names begin as its configuration says."""
 
     def __init__(self, load_config: LoadConfig) -> None:
-        others = dict(load_config.model_loader_extra_config)
-        self._left_out = tuple(others.pop(LEFT_OUT))
-        super().__init__(replace(load_config, load_format="safetensors", model_loader_extra_config=others))
+        options = dict(load_config.model_loader_extra_config)
+        self._left_out = tuple(options.pop(LEFT_OUT))
+        super().__init__(replace(load_config, load_format="safetensors", model_loader_extra_config=options))
 
     def get_all_weights(self, model_config: ModelConfig, model: nn.Module) -> Generator[tuple[str, Any], None, None]:
         weights = super().get_all_weights(model_config, model)

@@ -141,8 +141,9 @@ def _effect(trial: Trial, deviation: float, level: float, single_verdicts: bool)
 
 
 def _move(name: str, pair: Pair) -> float:
-    both = zip(pair.before, pair.after, strict=True)
-    gains = [np.nan if before is None or after is None else after - before for before, after in both]
+    """How far a change moves the reward; of the order, half of what the last response gains more than the first."""
+    rewards = zip(pair.before, pair.after, strict=True)
+    gains = [np.nan if before is None or after is None else after - before for before, after in rewards]
     if name == ORDER:
         return float(gains[-1] - gains[0]) / 2
     return float(abs(gains[pair.at]) if name == SEED else gains[pair.at])

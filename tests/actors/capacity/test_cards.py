@@ -9,7 +9,7 @@ from actors.errors import SettingsError
 def test_names_are_read_however_they_are_spelled() -> None:
     for spelled, name in (
         ("h200", "H200"), ("NVIDIA H100 NVL", "H100-NVL"), ("H100", "H100"), ("H100 PCIe", "H100-PCIe"),
-        ("rtx pro 6000", "RTX-PRO-6000"), ("RTX_6000_Ada", "RTX-6000-Ada"), ("80GB", "H100"), ("141gb", "H200"),
+        ("rtx pro 6000", "RTX-PRO-6000"), ("RTX_6000_Ada", "RTX-6000-Ada"), ("80 GB", "H100"), ("141gb", "H200"),
     ):  # fmt: skip
         assert find_card(spelled) is CARDS[name], spelled
 
