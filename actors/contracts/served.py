@@ -21,12 +21,13 @@ class Served(Family):
     read_at = "the endpoint's answer"
     range = "the endpoint's"
     models: tuple[KnownModel, ...] = ()  # type: ignore[misc]
+    compares = True  # who is judged beside whom is the endpoint's to say, so a request is never taken apart
 
     def __init__(self, card: Mapping[str, Any]) -> None:
         self._card = card
         self._identity = card["identity"]
+        # Of the identity, in each answer; None of an endpoint by an earlier Assay.
         self.fingerprint: str | None = card.get("system_fingerprint")
-        """Of the identity, in each answer; None of an endpoint by an earlier Assay."""
         self.task = Task.GENERATE if card["kind"] == "judge" else Task.CLASSIFY  # type: ignore[misc]
 
     def outputs(self) -> tuple[str, ...]:
@@ -57,10 +58,6 @@ class Served(Family):
     @property
     def needs_principles(self) -> bool:
         return bool(self._card["needs_principles"])
-
-    @property
-    def compares(self) -> bool:
-        return True  # who is judged beside whom is the endpoint's to say, so a request is never taken apart
 
     @property
     def steps(self) -> bool:

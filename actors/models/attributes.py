@@ -11,7 +11,6 @@ nine labels, `score.weight` and `score.bias` from rm_head, and the layer norms a
 transformers' class adds one as well.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -24,9 +23,11 @@ SYSTEM_TURN = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
 )
+# The head's columns in their order: four that the published model wasn't trained on, then HelpSteer2's five.
 UNTRAINED = ("quality", "toxicity", "humor", "creativity")
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 _LABELS = len(UNTRAINED) + len(ATTRIBUTES)
+# The card's weights for one number: verbosity counts against a response.
 CARD_WEIGHTS = dict(zip(ATTRIBUTES, (0.3, 0.74, 0.46, 0.47, -0.33), strict=True))
 _SPEAKERS: Mapping[str, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
 
@@ -55,12 +56,10 @@ class Attributes(Family):
     fitting_labels = _LABELS
     roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     last_token = "<extra_id_2>"
-    begins = 0
-    ways = frozenset({"all_outputs", "steerlm_rounding"})
+    begins = 0  # NeMo's text begins with <extra_id_0>, and no BOS
     control_texts = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        """What a converted checkpoint must hold, since the published one is NeMo's own format."""
         super().check(checkpoint, published, tensor_parallel)
         if checkpoint.tensors and "score.bias" not in checkpoint.tensors:
             raise ModelError(
@@ -77,7 +76,7 @@ class Attributes(Family):
                 )
 
     def outputs(self) -> tuple[str, ...]:
-        return (*UNTRAINED, *ATTRIBUTES) if self.way.all_outputs else ATTRIBUTES
+        return ATTRIBUTES
 
     def card_weights(self) -> Mapping[str, float]:
         return CARD_WEIGHTS
@@ -94,14 +93,7 @@ class Attributes(Family):
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         named = dict(zip((*UNTRAINED, *ATTRIBUTES), values, strict=True))
-        if self.way.steerlm_rounding:
-            named = {name: _round_as_steerlm(value) for name, value in named.items()}
-        return {name: named[name] for name in self.outputs()}
-
-
-def _round_as_steerlm(value: float) -> float:
-    """As NeMo-Aligner's attribute_annotate.py: clip to 0 to 4, then round half to even; NaN stays NaN."""
-    return value if math.isnan(value) else float(round(min(max(value, 0.0), 4.0)))
+        return {name: named[name] for name in ATTRIBUTES}
 
 
 FAMILY = Attributes()

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from actors.contracts.family import ChatTemplate, Family, Question
+from actors.contracts.family import PRINCIPLE, ChatTemplate, Family, Question
 from actors.errors import ModelError, Rejected, SettingsError
 from actors.records import Message, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.model_tokenizer import ModelTokenizer
@@ -200,7 +200,7 @@ class TemplateProbe:
 
 def _probe_questions(family: Family, context: tuple[Message, ...], word: str = PROBE) -> list[Question]:
     """The family's questions about as many responses as it is tried out with; all texts hold the `word`."""
-    principles = (family.example_principle(word),) if family.needs_principles else ()
+    principles = (family.example_field(PRINCIPLE, word),) if family.needs_principles else ()
     fields = {name: family.example_field(name, word) for name in family.field_names}
     questions: list[Question] = []
     for count in family.counts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.contracts.family import REFERENCE, Family
+from actors.contracts.family import PRINCIPLE, REFERENCE, Family
 from actors.contracts.judge import Judge
 from actors.contracts.known_model import Golden
 from actors.endpoint.endpoint_engine import EndpointEngine
@@ -122,7 +122,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: AnyRenderer) -> 
     """A judge's rewards for a right and a wrong answer, without a known reward: the user sees whether they make sense."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
-    principles = (family.example_principle("correctness"),) if family.takes_principles else ()
+    principles = (family.example_field(PRINCIPLE, "correctness"),) if family.takes_principles else ()
     request = ScoreRequest(context, (right, wrong), principles, fields=_fields_of(family))
     # With its texts, which say more than a missing reward: a judge whose template is wrong mostly writes something else.
     (scores,) = scorer_of(model.tracing, engine).score_block(renderer.render([request]))

@@ -23,7 +23,10 @@ class Dtype(StrEnum):
 
 
 class TooLong(StrEnum):
-    """What becomes of a conversation longer than the model takes."""
+    """What becomes of a conversation longer than the model takes.
+
+    `cut-left` cuts tokens, so a prompt may begin in the middle of a turn.
+    """
 
     REJECT = "reject"
     TRIM_TURNS = "trim-turns"
@@ -35,7 +38,7 @@ _Text = Annotated[str, Field(pattern=r"\S")]
 
 
 def _template_text(value: Any) -> Any:
-    """The text of a file with a chat template; such a text itself, as a run's recipe has it, is returned as it is."""
+    # Every template has a brace, and hardly a path does.
     try:
         return Path(value).read_text(encoding="utf-8") if isinstance(value, str) and "{" not in value else value
     except (OSError, UnicodeError) as error:
@@ -50,10 +53,6 @@ ChatTemplateText = Annotated[str, BeforeValidator(_template_text)]
 class ReadSettings(Settings):
     """How a head's outputs are read, where its authors do it in more than one way. Each is for some families only."""
 
-    all_outputs: bool = False
-    """attributes: include the four untrained outputs in `scores`"""
-    steerlm_rounding: bool = False
-    """attributes: round outputs to whole numbers from 0 to 4, as in SteerLM's labels; for SteerLM training only"""
     principles: dict[_Name, _Text] | None = Field(default=None, min_length=1)
     """principles to judge responses by; a family with one score per principle names the score NAME; default: the principles
     of each row"""
@@ -63,8 +62,6 @@ class ReadSettings(Settings):
 
     rating: Literal["pairwise", "pointwise", "binary"] = "pairwise"
     """r3: compare two responses, rate one from 1 to 5, or judge one as true or false"""
-    diverging_lambda: float = Field(default=1.0, ge=0)
-    """distributions: weight of the two spreads in `scores.diverging`, which compares two responses"""
 
     @field_validator("principles")
     @classmethod
@@ -78,7 +75,10 @@ AS_PUBLISHED = ReadSettings()
 
 
 class Pairs(StrEnum):
-    """Which of several responses a judge of two compares."""
+    """Which of several responses a judge of two compares.
+
+    Of n responses: n pairs in a circle, n(n - 1)/2 for all, and about n - 1 in a knock-out, in log2 n rounds.
+    """
 
     CIRCULAR = "circular"
     ALL = "all"
@@ -86,7 +86,10 @@ class Pairs(StrEnum):
 
 
 class Aggregate(StrEnum):
-    """What a response's judgements come to."""
+    """What a response's judgements come to.
+
+    A mean is of grades; the two others count comparisons, and mean something within a row alone.
+    """
 
     MEAN = "mean"
     WIN_RATE = "win-rate"
@@ -230,6 +233,7 @@ def fit_engine(settings: Any) -> Any:
         pool = getattr(settings, "work", None) or getattr(settings, "pool", None)
         check_engine(engine, pool, settings.render)
     if engine.engine == "vllm" and (named.endpoint != HERE or is_verifier(model)):
+        # Frozen for all others; this is the validator that completes them.
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
     if engine.engine == "none" and named.endpoint == HERE and not is_verifier(model):
         raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")

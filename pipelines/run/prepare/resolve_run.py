@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.engine.engine_arguments import check_installed
+from actors.engine.protocol import Task
 from actors.errors import OutputError, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
@@ -144,7 +145,7 @@ def preparation_of(
         settings.prefix,
         family.steps,
         reserved=reserved,
-        votes=family.gives_votes,
+        votes=family.task is Task.GENERATE,
         trace=model.judge.trace,
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
