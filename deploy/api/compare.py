@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from actors.contracts.judge import Judge, Verdict
 from actors.engine.protocol import Generation
 from actors.errors import Rejected, Unreadable
-from actors.models.genrm_boxed import EVEN
+from actors.models.genrm import EVEN
 from actors.records import JudgeAnswer, Message, Reason, Response, Score, ScoreRequest, Status
 from actors.settings.replica import Aggregate, Pairs
 from actors.text.reasoning import with_reasoning
