@@ -56,13 +56,12 @@ class Showings:
                 yield shown, 1 if self.greedy else times
 
     def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
-        """Each with the next and the last with the first, or all pairs, among which a knock-out chooses later."""
         if self.pairs is Pairs.CIRCULAR and len(among) > 2:
             return [(first, among[(position + 1) % len(among)]) for position, first in enumerate(among)]
         return [(first, second) for position, first in enumerate(among) for second in among[position + 1 :]]
 
     def count(self, responses: int) -> int:
-        """The most prompts for so many responses: a circle of two has one pair, and equal orders share a prompt."""
+        # The most prompts for so many responses: a circle of two has one pair, and equal orders share a prompt.
         # A circle of n has n pairs; all with all, and the candidates of a knock-out, are n(n - 1)/2.
         pairs = responses if self.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
         return {Shows.ONE: responses, Shows.TWO: max(pairs, 1) * min(self.votes, 2), Shows.ALL: self.votes}[self.shows]

@@ -27,7 +27,11 @@ Texts = tuple[str, ...]
 
 
 class Verifier(Family):
-    """One way to compare. The model's id is the family's name."""
+    """One way to compare. The model's id is the family's name.
+
+    It is called in a process of its own, bounded in time and memory: a formula or pattern of a row may need either without
+    end.
+    """
 
     task = Task.VERIFY
     recognised = False
@@ -36,12 +40,11 @@ class Verifier(Family):
     asked = "nothing: code reads the response"
     range = "1 or 0"
     takes: ClassVar[frozenset[str]] = frozenset()
-    """The fields of `VerifierSettings` that apply to it, beside `common`."""
     common: ClassVar[frozenset[str]] = frozenset({"unparsed", "answer_pattern", "reference_pattern", "any_of"})
+    # The distributions that decide its numbers, whose versions a run's identity holds.
     libraries: ClassVar[tuple[str, ...]] = ()
-    """The distributions that decide its numbers, whose versions a run's identity holds."""
+    # The extra of Assay that installs them, if they don't come with it.
     extra: ClassVar[str | None] = None
-    """The extra of Assay that installs them, if they don't come with it."""
     settings: VerifierSettings = AS_GIVEN
 
     @abstractmethod
@@ -53,7 +56,6 @@ class Verifier(Family):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether every row must have a reference."""
         return True
 
     @property
@@ -77,7 +79,6 @@ class Verifier(Family):
         return verifier
 
     def recorded(self) -> dict[str, Any]:
-        """All settings that its numbers depend on, for a run's identity."""
         return {"reader": READER, **self.settings.model_dump(mode="json", exclude_defaults=True)}
 
     def texts(self, request: ScoreRequest, position: int) -> Texts:
@@ -94,7 +95,6 @@ class Verifier(Family):
         return (response, *references)
 
     def verify(self, texts: Texts) -> Score:
-        """The score of a response, in any process."""
         response, *references = texts
         try:
             score = self.score(response, references)
@@ -108,7 +108,6 @@ class Verifier(Family):
         return Score.scored(reading, 0) if reading.finite else Score.failed(Reason.NOT_FINITE, 0)
 
     def score(self, response: str, references: list[str]) -> float:
-        """The best score by any of the references. Raises as `compare`."""
         pattern = self.settings.answer_pattern
         answer = response if pattern is None else last_match(pattern, response)
         scores = [self.compare(answer or "", reference) for reference in references]  # first: a bad one is the row's fault
@@ -117,7 +116,7 @@ class Verifier(Family):
         return max(scores)
 
     def _alternatives(self, reference: str) -> list[str]:
-        """The references of a row; a list counts as several only where the settings say so, numbers as they stand."""
+        # The references of a row; a list counts as several only where the settings say so, numbers as they stand.
         number = str if self.settings.any_of else None
         try:
             listed = json.loads(reference, parse_int=number, parse_float=number)
@@ -158,7 +157,10 @@ class Verifier(Family):
 
 
 def last_match(pattern: str, text: str) -> str | None:
-    """The group of a pattern's last match in a text, without white space around it; None if there is no match."""
+    """The group of a pattern's last match in a text, without white space around it; None if there is no match.
+
+    RE2 finds it in linear time, whatever the pattern.
+    """
     last = next(iter(collections.deque(linear(pattern).finditer(text), maxlen=1)), None)
     return None if last is None or last[1] is None else last[1].strip()
 
