@@ -42,7 +42,6 @@ class Card:
 
 
 def _peak(*tera: float, float32: float = 0.0) -> dict[str, float]:
-    """Operations a second, from the TFLOP/s of each precision that the card multiplies in."""
     named = dict(zip(("bfloat16", "fp8", "nvfp4"), tera, strict=False)) | ({"float32": float32} if float32 else {})
     return {precision: value * 1e12 for precision, value in named.items()}
 
@@ -78,7 +77,10 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB)", re.IGNORECASE)
 
 
 def find_card(name: str) -> Card:
-    """The card of a name (`H200`, `rtx pro 6000`) or of a memory size (`96GB`, `22.5GiB`). Raises `SettingsError`."""
+    """The card of a name (`H200`, `rtx pro 6000`) or of a memory size (`96GB`, `22.5GiB`). Raises `SettingsError`.
+
+    A size alone has no peak and no bandwidth: its layouts are planned, and no time is.
+    """
     key = re.sub(r"[\s_-]+", "-", name.strip()).lower().removeprefix("nvidia-")
     if card := {label.lower(): card for label, card in CARDS.items()}.get(_SIZES.get(key.replace("-", ""), key)):
         return card

@@ -14,16 +14,16 @@ _TENSORRT_LLM = (
     "TensorRT-LLM 1.0 performance overview, https://github.com/NVIDIA/TensorRT-LLM/blob/"
     "00f37686aa854010d68bcbd0f4ab000221541ca6/docs/source/performance/perf-overview.md"
 )
+# Computed parameters below which no speed is expected: the host bounds it, as of the 0.6B in bench/README.md.
 _SMALLEST = 2e9
-"""Computed parameters below which no speed is expected: the host bounds it, as of the 0.6B in bench/README.md."""
 # Shares of a card's peak that an engine reaches while it reads: the least to expect, the usual one, and the most.
+# 605 of 989 TFLOP/s in the layers' matrices, and 43,906 tokens/s for a whole job, which is 0.62 (bench/README.md).
 _MEASURED = (0.58, 0.61, 0.64)
-"""605 of 989 TFLOP/s in the layers' matrices, and 43,906 tokens/s for a whole job, which is 0.62 (bench/README.md)."""
 # In FP8 the figures that TensorRT-LLM published of prompts of 2,048 tokens with answers of 128, which spend some time on
 # writing, come to 0.42 of the peak for an 8B on an H200, 0.45 for a 70B on two H100; none is published in NVFP4.
 _DENSE = {"bfloat16": (0.3, 0.5, 0.65), "fp8": (0.3, 0.43, 0.6), "nvfp4": (0.15, 0.3, 0.5)}
+# Of mixtures of experts, whose matrices are small: those figures of Qwen3 235B-A22B come to 0.09 (H100) and 0.14 (H200).
 _EXPERTS = (0.06, 0.13, 0.35)
-"""Of mixtures of experts, whose matrices are small: those figures of Qwen3 235B-A22B come to 0.09 (H100) and 0.14 (H200)."""
 
 
 class Speed(NamedTuple):
@@ -82,7 +82,6 @@ def expected_speed(size: Size, card: Card, precision: str) -> Speed | None:
 
 
 def _writing(size: Size, card: Card, precision: str) -> tuple[float, str]:
-    """Tokens that a GPU generates in a second: the figure of the model nearest in size, scaled; and where it is from."""
     named = card.name if any(figure.gpu == card.name for figure in PUBLISHED) else "H200"
     dense = size.active is None
     figures = [figure for figure in PUBLISHED if figure.gpu == named and (figure.active == figure.parameters) is dense]

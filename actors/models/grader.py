@@ -37,7 +37,7 @@ class Grader(Verifier):
         return tuple(sorted(field_name(name) for name in places - {"", OUTPUT}))
 
     def texts(self, request: ScoreRequest, position: int) -> Texts:
-        """Input and reference of each string_check or text_similarity, in their order."""
+        # Input and reference of each string_check or text_similarity, in their order.
         response = request.responses[position].content
         return tuple(
             "".join(text + _field(request, response, name) for text, name in pieces(template))
@@ -69,7 +69,6 @@ class Grader(Verifier):
 
 
 def _field(request: ScoreRequest, response: str, name: str) -> str:
-    """What a grader's place holds. Raises `Rejected` if the row has no such field."""
     if name in ("", OUTPUT):
         return response if name else ""
     if (field := field_name(name)) not in request.fields:
@@ -78,7 +77,7 @@ def _field(request: ScoreRequest, response: str, name: str) -> str:
 
 
 def _value(grader: Mapping[str, Any], text: str, reference: str) -> float:
-    """The number of a text_similarity, 0 to 1, or of a string_check, 1 or 0: `ilike` is `like` in any case."""
+    # The number of a text_similarity, 0 to 1, or of a string_check, 1 or 0: `ilike` is `like` in any case.
     if grader["type"] == "text_similarity":
         return fuzzy_match(text, reference)
     match grader["operation"]:

@@ -14,8 +14,8 @@ from actors.errors import ModelError
 from actors.records import Message, Role
 
 _TOKEN = "reward_token_id"
+# The token between two trajectories of POLAR, which shares the class. InternLM2-Reward is read at it.
 SEPARATOR = "<|reward|>"
-"""The token between two trajectories of POLAR, which shares the class. InternLM2-Reward is read at it."""
 
 
 def separator_id(checkpoint: Checkpoint) -> int | None:
@@ -66,7 +66,6 @@ class InternLM2(OneLogit):
         return self.fits(checkpoint) and reward_id is not None and separator_id(checkpoint) == reward_id
 
     def reward_id(self, checkpoint: Checkpoint) -> int | None:
-        """The id of the token that is read."""
         return checkpoint.config.get(_TOKEN)
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:

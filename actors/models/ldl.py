@@ -9,7 +9,7 @@ from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.pooled_head import Head, PooledHead, Tensor
 
-_RATINGS = 10
+_RATINGS = 10  # of each objective: 0, 1/9, ... 1
 
 
 class Ldl(PooledHead):
@@ -39,6 +39,7 @@ class Ldl(PooledHead):
         from torch.nn import functional
 
         ratings = head.through("regression_layer.network", state, functional.leaky_relu)
+        # Both networks have leaky ReLU between their layers, where the other heads have ReLU.
         weights = head.through("gating_layer.network", state, functional.leaky_relu)
         if head.config.get("softmax", False):
             weights = (weights / head.config.get("temperature", 1.0)).softmax(-1)

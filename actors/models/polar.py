@@ -107,7 +107,7 @@ class Polar(InternLM2):
 
 
 def _read(reference: str) -> str:
-    """The text of a reference, or of its messages where it is one or a list, as in POLAR's own files. Raises `Rejected`."""
+    # The text of a reference, or of its messages where it is one or a list, as in POLAR's own files. Raises `Rejected`.
     try:
         parts = json.loads(reference) if reference.lstrip().startswith(("[", "{")) else ()
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ class _Plain(yaml.SafeLoader):
     """Without dates: no setting is one, so 2026-01-01 as an engine's argument is text."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says."""
+        # The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says.
         node = super().compose_mapping_node(anchor)
         keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := [name for position, (tag, name) in enumerate(keys) if (tag, name) in keys[:position]]:
@@ -18,7 +18,6 @@ class _Plain(yaml.SafeLoader):
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The value. Raises `yaml.YAMLError`, also for `!!int x`."""
         try:
             return super().construct_object(node, deep)
         except ValueError as error:
@@ -30,10 +29,14 @@ class _Plain(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """The value that a text stands for. Raises `ValueError` that says in which line it is no YAML."""
+    """The value that a text stands for. Raises `ValueError` that says in which line it is no YAML.
+
+    Dates stay texts, and a key that is there twice is an error.
+    """
     try:
         return yaml.load(text, _Plain)
     except yaml.MarkedYAMLError as error:
+        # Lines and columns count from 0 in the library, and from 1 in editors.
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = " ".join(filter(None, (error.context, error.problem)))
