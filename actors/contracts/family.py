@@ -190,7 +190,7 @@ class Family(ABC):
     def text(self, question: Question, template: ChatTemplate) -> str:
         """The exact text that the model was trained to read, up to the token where the reward is.
 
-        Raises `Rejected` for a question that the model has no form for, such as one without a principle or a role.
+        Raises `Rejected` for a question that the model has no form for, such as one without a principle.
         """
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:

@@ -26,7 +26,7 @@ _URL = re.compile(r"(\w{1,20})://[^\s'\"<>]*")
 def check_no_credentials(value: Any, place: str = "") -> None:
     """Raise `ValueError`, which names the place and not the value, if a setting's raw value holds a credential anywhere.
 
-    At any depth: recipes and engine arguments are nested, and a header of an endpoint may be in a list.
+    At any depth, since recipes are nested: in the values of mappings, and in lists.
     """
     if problem := next(_find_problems(value, place), None):
         raise ValueError(

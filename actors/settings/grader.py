@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from actors.settings.plain_yaml import read_mapping
 from actors.settings.presets import preset_path
-from actors.settings.settings_file import read_mapping
 
 OUTPUT = "sample.output_text"
 """What a grader calls the response."""

@@ -1,4 +1,4 @@
-"""YAML for settings: no dates, no duplicate keys, and errors with their line."""
+"""YAML for settings, and files of a user that hold one: no dates, no duplicate keys, and errors with their line."""
 
 from typing import Any
 
@@ -45,3 +45,22 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"line {text.count(chr(10), 0, error.position) + 1}: {error.reason}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error)) from error
+
+
+def read_mapping(value: Any, noun: str) -> Any:
+    """What the YAML or JSON file named by a text holds; any other value as it is. Raises `ValueError`, which says `noun`."""
+    if not isinstance(value, str):
+        return value
+    name = value.encode("utf-8", "backslashreplace").decode()  # pydantic takes no message that isn't UTF-8
+    try:
+        with open(value, encoding="utf-8") as file:
+            content = parse_yaml(file.read())
+    except OSError as error:
+        raise ValueError(f"the {noun} {name} can't be read: {error.strerror}") from error
+    except UnicodeError as error:
+        raise ValueError(f"the {noun} {name} can't be read: it isn't UTF-8 text") from error
+    except ValueError as error:
+        raise ValueError(f"the {noun} {name} can't be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"the {noun} {name} isn't a mapping of settings")
+    return content

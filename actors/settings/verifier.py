@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from actors.extensions import plugin_module
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
-from actors.settings.settings_file import read_mapping
+from actors.settings.plain_yaml import read_mapping
 from actors.text.json_schema import check_schema
 from actors.text.patterns import linear
 

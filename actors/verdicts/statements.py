@@ -39,9 +39,8 @@ _ANOTHER = re.compile(
 _LEAD = r"(?:(?:the|an?|about|only|just|of|(?:final\s)?(?:score|rating|grade|mark))[^\S\n]+){0,4}"
 _UNIT = r"(?:[^\S\n]*(?:points?|stars?|marks?)\b)?"
 _OF_MANY = rf"{_UNIT}(?:[^\S\n]*(?:/|out[^\S\n]+of|of)[^\S\n]*{NUMBER}{_UNIT})?"
-_END = rf"{_OF_MANY}[^\w\n]*?(?:$|[^\w\s](?=\s)|[^\S\n](?:because|since|as|for|due|overall|and|but)\b)"
+_END = rf"{_OF_MANY}[^\w\n]*?(?:$|[^\w\s](?=\s)|[^\S\n](?:because|since|as|due|overall|and|but)\b)"
 _IS = r"is|was|(?:would|should|will|must)\sbe"
-_GETS = rf"{_IS}|gets|earns|receives|deserves|scores"
 # Behind a number: it isn't one of things, as in "Response 1: 3 errors".
 _NOT_COUNTED = r"(?![^\S\n]+(?!(?:points|stars|marks|as|is|was|has|does|this|thus)\b)[a-z]+s\b)"
 _SUPPOSED = r"(?![^\S\n]*(?:or|and|to|would|could|might|may|must|can|should|need\w*|require\w*|means?|is|was)\b)"
@@ -124,27 +123,26 @@ def check_agrees(text: str, claims: Sequence[Claim]) -> None:
 def _statements(text: str, claim: Claim) -> Iterator[str]:
     count = len(claim.value) if isinstance(claim.value, tuple) else 0
     if claim.words:
-        value, lead, verb, counted, end = _any_of(claim.words), rf"{_LEAD}(?:{_NOUN}\s)?", _IS, "", ""
+        value, lead, counted, end = _any_of(claim.words), rf"{_LEAD}(?:{_NOUN}\s)?", "", ""
     else:
         value = r"[\W_]{1,9}(?:and[\W_]{1,9})?".join([rf"(?:{NUMBER})(?![.,]\d)(?:\s?/\s?{NUMBER})?"] * count)
-        lead, verb, counted, end = _LEAD, _GETS, _NOT_COUNTED, _END
+        lead, counted, end = _LEAD, _NOT_COUNTED, _END
     value = rf"{lead}({value})(?!\w)"
     if claim.labels:
         # ":" and the like say what follows of any word before them. Without them a value ends its line or sentence.
         follows = re.compile(
             rf"""(?:\s*\([^()\n]{{0,60}}\))?(?:
                 [^\w\n]{{0,9}}?(?:(?<![-+*/<>!=])=(?!=)|[:|→⇒>\]{{])[\W_]{{0,20}}{value}{counted}
-              | [^\w\n]{{1,9}}(?:{verb})[\W_]{{1,20}}{value}{end}
+              | [^\w\n]{{1,9}}(?:{_IS})[\W_]{{1,20}}{value}{end}
               | \sof[\W_]{{1,9}}{value}{_SUPPOSED}
               | (?:[^\w\n]{{1,9}}|[^\w\n]{{0,9}}\n[\W_]{{0,9}}){value}{_OF_MANY}[^\w\n]*$
               | [^\w\n]{{1,9}}{value}{_OF_MANY}[^\w\n]*[.!;](?=\s))""",
             _FLAGS,
         )
-        precedes = re.compile(rf"(?<![\w.,/]){value}{_OF_MANY}\s(?:for|to)\s$", _FLAGS)
         for named in re.finditer(rf"(?<!\w)(?<!\w-)(?<!</)(?:{claim.labels})(?!\w)", text, _FLAGS):
             line = text[text.rfind("\n", 0, named.start()) + 1 : named.start()]
             before = line if len(line) < _LOOKED_BACK else f"0{line[-_LOOKED_BACK:]}"
-            stated = follows.match(text, named.end()) or precedes.search(before)
+            stated = follows.match(text, named.end())
             if stated and (claim.words or not _ANOTHER.search(before)):
                 yield next(filter(None, stated.groups()))
     if claim.alone:

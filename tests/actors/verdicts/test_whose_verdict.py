@@ -152,10 +152,9 @@ My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
 (B)
 | Winner | B |¦| Winner |⏎|---|⏎| B |""")
 GRADES = forms(r"""Response 1: 1, Response 2: 5¦- Response 1: 1⏎- Response 2: 5¦1, 5¦[1, 5]¦- 1⏎- 5¦1⏎5
-Response 1 gets a score of 1.¦Scores: 1, 5¦Scores: 1 and 5¦Response 1 - 1⏎Response 2 - 5¦**Response 1**: 1/5
-Assistant A: 1, Assistant B: 5¦The first response deserves 1.¦Response 1's score: 1
+Scores: 1, 5¦Scores: 1 and 5¦Response 1 - 1⏎Response 2 - 5¦**Response 1**: 1/5
+Assistant A: 1, Assistant B: 5¦Response 1's score: 1
 1) 1⏎2) 5¦A: 1, B: 5¦[A]: 1⏎[B]: 5¦1/5, 5/5
-I give 1 to Response 1 and 5 to Response 2.¦1/5 for Response 1.
 | Response | Score |⏎|---|---|⏎| 1 | 1 |⏎| 2 | 5 |""")
 OBJECTS = forms(r"""score_1: 1¦**score_2**: 5¦{score_1: 1, score_2: 5}¦{"Score 1": 1}¦{"result": {"score_1": 1}}
 Score 1 is 1.¦score_1 1⏎score_2 5¦| score_1 | 1 |⏎|---|---|⏎| score_2 | 5 |
@@ -236,7 +235,7 @@ If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is
 I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
 The winner gets [1] point.¦[A] is short.¦Winner: see below
 On facts, Response A is better. On style, Response B is better. Neither is short.
-B is worse than A in style.¦In clarity, B > A; in facts, A > B.¦At first sight Response B wins."""),
+B is worse than A in style.¦Response 1 deserves a 3 for tone.¦In clarity, B > A; in facts, A > B.¦At first sight Response B wins."""),
 }
 """Words that state no verdict."""
 
