@@ -116,34 +116,35 @@ class Family(ABC):
     last_token: ClassVar[str | None] = None
     # The most tokens, BOS included, of each text that a prompt is about, where training cut what was longer.
     longest_text: ClassVar[int | None] = None
-    # How many BOS tokens a prompt has, if the family says so and not the tokenizer.
+    # How many BOS tokens a prompt has, where the family's text writes or omits it, whatever the tokenizer would do.
     begins: ClassVar[int | None] = None
-    # The fields of `ReadSettings` that apply to it.
+    # The fields of `ReadSettings` that apply to it. Another one is refused, as it would change nothing.
     ways: frozenset[str] = frozenset()
     way: ReadSettings = AS_PUBLISHED
     # Whether it defines prompt and reader for any chat model, also one that is published as another family's.
     any_model: ClassVar[bool] = False
     # Whether its scores have further names, which differ by row.
     row_outputs: ClassVar[bool] = False
-    # Whether a response's outputs depend on the others of its request, also where each has a prompt of its own.
+    # Whether a response's outputs depend on the others of its request, also where each has a prompt of its own: then the
+    # score store keeps the request as a whole.
     compares: ClassVar[bool] = False
     # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
-    # How the architecture in its config.json ends.
+    # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
     architecture: ClassVar[str] = "ForSequenceClassification"
-    # How many labels its config.json must have, if the family needs a certain number.
+    # How many labels its config.json must have, if any: with another number it is another kind of head.
     fitting_labels: ClassVar[int | None] = None
     # Whether the config.json alone shows that a checkpoint is of this family, whatever its name.
     recognised: ClassVar[bool] = True
     # How many raw outputs the engine gives for a prompt, if the config.json doesn't say it.
     head_labels: ClassVar[int | None] = None
-    # The roles that `text` can render, or None if the checkpoint's template decides.
+    # The roles that `text` can render: one that writes the text itself has no form for others. None: the template decides.
     roles: ClassVar[frozenset[Role] | None] = None
     # Whether `text` writes tool calls itself, as text; else the template does it, or they are refused.
     writes_calls: ClassVar[bool] = False
-    # The name of the reward head's weights, which a checkpoint must have.
+    # The name of the reward head's weights. A checkpoint without them is refused: vLLM would draw them at random.
     head: ClassVar[str] = "score.weight"
-    # What its authors do with reasoning in responses; None if they don't say.
+    # What its authors do with reasoning in responses; None if they don't say, and then a corpus with reasoning is refused.
     reasoning: ClassVar[Reasoning | None] = None
     # Texts that count as control tokens, beside the tokenizer's special tokens.
     control_texts: ClassVar[tuple[str, ...]] = ()

@@ -364,11 +364,9 @@ class Judge(Family):
 
     @property
     def combined_by(self) -> Aggregate:
-        # What several judgements of a response come to: the user's choice, or the card's.
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-        # The reward of a response by one text, from the outputs that the text gives of it.
         return weighted_reward(scores, weights).reward
 
     def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:

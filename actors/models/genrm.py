@@ -145,7 +145,6 @@ class GenrmJson(Genrm):
 
 
 def _read_boxes(text: str, what: str, count: int, low: float, high: float) -> tuple[str, tuple[float, ...]]:
-    # The text without the box of a block, and the `count` numbers in it. Raises `Unreadable`, also if two boxes differ.
     block = between(text, f"[The Begin of {what}]", f"[The End of {what}]")
     # Every box counts, and all must say the same: the first or the last alone may be quoted from a response.
     boxes = []
@@ -160,7 +159,7 @@ def _read_boxes(text: str, what: str, count: int, low: float, high: float) -> tu
 
 
 def _read_block(block: Mapping[str, Any]) -> tuple[float, float, float]:
-    # The two grades and the ranking in an object that has one of the keys: then it must have all three.
+    # An object with one of the keys must have all three: what lacks one is a draft, or quoted.
     first, second, ranking = map(block.get, _KEYS)
     return number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
 

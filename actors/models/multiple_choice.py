@@ -53,7 +53,7 @@ class MultipleChoice(Verifier):
 
 
 def _chosen(text: str, letters: str) -> str | None:
-    # The letter that a text states last as its answer; None if it states none, or only mentions some.
+    # The last statement counts, as a response may weigh other letters first; a letter that is only mentioned is none.
     _, box, content = text.rpartition("\\boxed{")
     if box:
         boxed = _BOXED.match(content)
@@ -71,7 +71,7 @@ def _chosen(text: str, letters: str) -> str | None:
 
 
 def _named(text: str, letters: str) -> str | None:
-    # The letter that a text is, or begins with as in `B) Paris`; None if it names others so.
+    # As in `B) Paris`. A text with other items, such as a copy of the whole question, names none.
     opening = re.match(rf"{_MARKS}([{letters}]){_ITEM}", text)
     items = re.findall(rf"(?<![\w'’])([{letters}])[*_`]*[).:\]](?!\w)", text)
     return opening[1] if opening and set(items) <= {opening[1]} else None

@@ -284,7 +284,6 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
-    # What was read, by the names that a text may give it.
     texts = {WINNER, *rubric.truths, *rubric.words}
     numbers = {name: value for name, value in values.items() if name not in texts}
     if WINNER in values:

@@ -81,7 +81,6 @@ class PairwiseRecord:
 
     @property
     def win_rate(self) -> float:
-        # The mean share of the comparisons won over all others, 0 to 1; each other one counts alike.
         return fmean(self.outcomes)
 
     def as_scores(self) -> dict[str, float]:

@@ -159,6 +159,6 @@ def _read(claim: Claim, statement: str) -> Hashable:
 
 
 def _any_of(words: Iterable[str]) -> str:
-    # A regular expression for one of these words; in other case, only where no word follows it, as in "a close call".
+    # In other case than asked for only where no word follows: of "a close call" the a is no A.
     choice = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
     return rf"(?:(?-i:{choice})(?!\w)|(?:{choice})(?![^\S\n]*[\w'’]))"
