@@ -27,13 +27,12 @@ class Golden:
     def each(
         cls, question: str, rewards: Mapping[str, float], tolerance: float, principle: str | None = None
     ) -> tuple[Self, ...]:
-        context = (Message(Role.USER, question),)
-        return tuple(cls.answers(context, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
+        return tuple(cls.answers(question, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
 
     @classmethod
     def answers(
         cls,
-        context: tuple[Message, ...],
+        context: str | tuple[Message, ...],
         rewards: Mapping[str, float],
         tolerance: float,
         principle: str | None = None,
@@ -45,8 +44,9 @@ class Golden:
 
         The answers are the responses of one request, so that a judge of several sees them side by side.
         """
+        turns = (Message(Role.USER, context),) if isinstance(context, str) else context
         responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
-        request = ScoreRequest(context, responses, (principle,) if principle else (), fields=fields)
+        request = ScoreRequest(turns, responses, (principle,) if principle else (), fields=fields)
         return cls(request, tuple(rewards.values()), tolerance, output)
 
 

@@ -16,7 +16,7 @@ from actors.contracts.family import REFERENCE, ChatTemplate, Family, Question
 from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task
 from actors.errors import Rejected, SettingsError, Unreadable
-from actors.records import Message, Reading, Reason, Response, Role, Score, ScoreRequest
+from actors.records import Reading, Reason, Score, ScoreRequest
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 from actors.text.patterns import linear
 
@@ -167,15 +167,8 @@ def last_match(pattern: str, text: str) -> str | None:
 
 def without_weights(name: str, note: str, *examples: tuple[str, str | None, float]) -> tuple[KnownModel, ...]:
     """A verifier's entry in the list of models, with examples of response, reference and reward for the self-test."""
-    context = (Message(Role.USER, "?"),)
     goldens = tuple(
-        Golden(
-            ScoreRequest(
-                context, (Response("golden", response),), fields={} if reference is None else {REFERENCE: reference}
-            ),
-            (reward,),
-            1e-9,
-        )
+        Golden.answers("?", {response: reward}, 1e-9, fields={} if reference is None else {REFERENCE: reference})
         for response, reference, reward in examples
     )
     return (KnownModel(name, f"no weights; {note}", "Apache-2.0", golden=goldens),)

@@ -30,7 +30,7 @@ from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
-from actors.records import Message, Prompt, Reading, Reason, Response, Role, ScoreRequest
+from actors.records import Message, Prompt, Reading, Reason, Role, ScoreRequest
 from actors.text.tool_calls import WRITTEN_CALL
 from actors.verdicts.parsing import objects, the_only
 
@@ -167,8 +167,7 @@ def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> flo
 def _golden(reference: str, reward: float) -> Golden:
     # The reward of 7 by this reference: for being as it says, less for having more words.
     fields = {CRITERIA: '["correctness", {"text": "verbosity", "weight": -1}]', REFERENCE: reference}
-    request = ScoreRequest((Message(Role.USER, "What is 3 + 4?"),), (Response("golden", "7"),), fields=fields)
-    return Golden(request, (reward,), 0.0)
+    return Golden.answers("What is 3 + 4?", {"7": reward}, 0.0, fields=fields)
 
 
 class Criteria(Judge):

@@ -12,9 +12,8 @@ from typing import ClassVar
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.pooled_head import Head, PooledHead, Tensor
-from actors.records import Message, Role
 
-_BEAUTIFUL = (Message(Role.USER, 'What are some synonyms for the word "beautiful"?'),)
+_BEAUTIFUL = 'What are some synonyms for the word "beautiful"?'
 _SYNONYMS = "Nicely, Beautifully, Handsome, Stunning, Wonderful, Gorgeous, Pretty, Stunning, Elegant"
 # The card's, of transformers in BF16, as it prints them: five times the rating, less a half.
 _HELPSTEER = {

@@ -85,9 +85,7 @@ class GenrmBoxed(Genrm):
     alone = True
     card = Sampling(max_tokens=32768)
     models = (
-        KnownModel.built_in(
-            "tiny-genrm", (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),)
-        ),
+        KnownModel.built_in("tiny-genrm", (Golden.answers("What is 3 + 4?", {"7": 5.0, "9": 2.0}, 0.1),)),
         KnownModel(
             "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM*",
             "English, and -Multilingual",
@@ -126,7 +124,7 @@ class GenrmJson(Genrm):
     models = (
         KnownModel.built_in(
             "tiny-genrm-json",
-            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+            (Golden.answers("What is 3 + 4?", {"7": 5.0, "9": 2.0}, 0.1),),
             "knows correctness, brevity, verbosity, and what is better without a principle",
         ),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle", takes_principles=False),

@@ -14,7 +14,7 @@ from actors.contracts.family import REFERENCE, ChatTemplate, OneLogit, Question
 from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task
 from actors.errors import ModelError, Rejected
-from actors.records import Message, Reason, Role
+from actors.records import Reason, Role
 
 _TOKEN = "reward_token_id"
 # The token between two trajectories of POLAR, which shares the class. InternLM2-Reward is read at it.
@@ -52,7 +52,7 @@ class InternLM2(OneLogit):
             card="arXiv 2403.17297",
             golden=(
                 Golden.answers(
-                    (Message(Role.USER, "Hello! What's your name?"),),
+                    "Hello! What's your name?",
                     {
                         "My name is InternLM2! A helpful AI assistant. What can I do for you?": 0.767578125,
                         "I have no idea.": -2.22265625,
@@ -128,8 +128,7 @@ _QUESTIONS = (
     ),
 )
 _GOLDEN = tuple(
-    Golden.answers((Message(Role.USER, question),), rewards, 0.25, fields={REFERENCE: reference})
-    for question, reference, rewards in _QUESTIONS
+    Golden.answers(question, rewards, 0.25, fields={REFERENCE: reference}) for question, reference, rewards in _QUESTIONS
 )
 
 

@@ -82,7 +82,7 @@ _SCORE = re.compile(
 )
 
 
-_GOLDEN = (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),)
+_GOLDEN = (Golden.answers("What is 3 + 4?", {"7": 1.0, "9": 0.0}, 0.1),)
 
 
 class R3(Judge):

@@ -82,7 +82,7 @@ class RewardAnything(Judge):
     models = (
         KnownModel.built_in(
             "tiny-reward-anything",
-            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+            (Golden.answers("What is 3 + 4?", {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
             "knows correctness, brevity, verbosity",
         ),
         KnownModel("WisdomShell/RewardAnything-8B-v1", "", "its card's", 4096, "arXiv 2506.03637"),

@@ -155,9 +155,7 @@ class RmR1(Judge):
     )
     probes_delimiters = False
     models: ClassVar[tuple[KnownModel, ...]] = (
-        KnownModel.built_in(
-            "tiny-rm-r1", (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),)
-        ),
+        KnownModel.built_in("tiny-rm-r1", (Golden.answers("What is 3 + 4?", {"7": 1.0, "9": 0.0}, 0.1),)),
         KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
     )
 

@@ -235,7 +235,8 @@ If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is
 I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
 The winner gets [1] point.¦[A] is short.¦Winner: see below
 On facts, Response A is better. On style, Response B is better. Neither is short.
-B is worse than A in style.¦Response 1 deserves a 3 for tone.¦In clarity, B > A; in facts, A > B.¦At first sight Response B wins."""),
+B is worse than A in style.¦Response 1 deserves a 3 for tone.
+In clarity, B > A; in facts, A > B.¦At first sight Response B wins."""),
 }
 """Words that state no verdict."""
 
