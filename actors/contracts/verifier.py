@@ -39,6 +39,7 @@ class Verifier(Family):
     source = "Assay"
     asked = "nothing: code reads the response"
     range = "1 or 0"
+    # The fields of `VerifierSettings` that apply to it, beside `common`. Another one is refused.
     takes: ClassVar[frozenset[str]] = frozenset()
     common: ClassVar[frozenset[str]] = frozenset({"unparsed", "answer_pattern", "reference_pattern", "any_of"})
     # The distributions that decide its numbers, whose versions a run's identity holds.
@@ -165,10 +166,10 @@ def last_match(pattern: str, text: str) -> str | None:
     return None if last is None or last[1] is None else last[1].strip()
 
 
-def without_weights(name: str, note: str, *examples: tuple[str, str | None, float]) -> tuple[KnownModel, ...]:
+def without_weights(name: str, note: str, *examples: tuple[str, str, float]) -> tuple[KnownModel, ...]:
     """A verifier's entry in the list of models, with examples of response, reference and reward for the self-test."""
     goldens = tuple(
-        Golden.answers("?", {response: reward}, 1e-9, fields={} if reference is None else {REFERENCE: reference})
+        Golden.answers("?", {response: reward}, 1e-9, fields={REFERENCE: reference})
         for response, reference, reward in examples
     )
     return (KnownModel(name, f"no weights; {note}", "Apache-2.0", golden=goldens),)
