@@ -20,12 +20,12 @@ from actors.settings.endpoint import ModelEndpointSettings
 NAME = "spent.json"
 BYTES_PER_TOKEN = 4
 """Of English text, where nobody counts tokens. For rates and plans alone: a price is bounded by one byte a token."""
+# How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then.
 _AHEAD = 0.01
-"""How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then."""
+# How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it.
 _BOOKED_S = 1.0
-"""How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it."""
+# How old the file may be while answers come: without a bound, a killed session counts for what it had spent until then.
 _WRITE_S = 10.0
-"""How old the file may be while answers come: without a bound, a killed session counts for what it had spent until then."""
 _MOST_FINGERPRINTS = 32
 
 
@@ -89,7 +89,6 @@ class Account:
         self._writing, self._changed = asyncio.Lock(), asyncio.Condition()
 
     def most(self, size: int, max_tokens: int) -> float:
-        """The most that a request of so many bytes may cost."""
         return self._settings.cost(size, max_tokens)
 
     async def reserve(self, most: float, *, waits: bool = True) -> None:
@@ -134,7 +133,7 @@ class Account:
             await self._write(spent)
 
     def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
-        """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
+        # Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint.
         spent, usage, fingerprint = self._spent, usage_of(answer), answer.get("system_fingerprint")
         prompt, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
         spent.requests += 1
@@ -185,7 +184,6 @@ class Pace:
         self._next = 0.0
 
     async def wait(self, amount: float) -> None:
-        """Wait for the turn of this amount."""
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next)
         self._next = turn + amount * self._seconds_each

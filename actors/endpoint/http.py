@@ -25,8 +25,8 @@ from actors.errors import EndpointError, RunStopped
 T = TypeVar("T")
 
 _CONNECT_S = 30.0
+# What reading an answer raises that isn't of its route's form.
 _NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
-"""What reading an answer raises that isn't of its route's form."""
 _STATUS = re.compile("[45][0-9]{2}")
 
 
@@ -77,7 +77,6 @@ def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
 
 
 def _cards(body: Any) -> list[Mapping[str, Any]]:
-    """The cards in a list of models; some endpoints give the bare list."""
     listed: list[Mapping[str, Any]] = body if isinstance(body, list) else body["data"]
     return [card for card in listed if isinstance(card["id"], str)]
 
@@ -110,7 +109,7 @@ def _garbled(text: str, route: Route) -> EndpointFault:
 
 
 def _fault_in(error: Any, route: Route) -> EndpointFault:
-    """The fault for an error under status 200, as gateways answer when the server behind them fails."""
+    # The fault for an error under status 200, as gateways answer when the server behind them fails.
     details = error if isinstance(error, dict) else {"message": error}
     message, code = str(details.get("message") or error), str(details.get("code"))
     if _STATUS.fullmatch(code):
@@ -119,5 +118,4 @@ def _fault_in(error: Any, route: Route) -> EndpointFault:
 
 
 def _key() -> str:
-    """The environment's key; any text for an endpoint that asks for none."""
     return os.environ.get(KEY, "none")

@@ -26,6 +26,7 @@ SAME_NUMBERS = frozenset(
 """Arguments that change an engine's speed and capacity, and no score. Any other one may change scores (`quantization`,
 `load_format`, and those of the next vLLM), so it is part of a run's identity."""
 
+# Each is set by the task or has a setting of ours, which a run's identity and messages know.
 OURS = {
     "model": "`model` of the model settings is it",
     "revision": "`revision` of the model settings is it",
@@ -40,7 +41,7 @@ OURS = {
     "logprobs_mode": "verdicts are raw log-probabilities",
     "enable_log_requests": "user text stays out of logs",
 }
-"""Arguments that Assay sets, and why or where."""
+"""Arguments that Assay sets, and why or where; a user who gives one of them is told this."""
 
 BODY_FORMAT, LEFT_OUT = "assay-body", "left_out"
 """vLLM's `load_format` for a body without its head's tensors (`body_loader`), and the key of those that it leaves out."""
@@ -53,6 +54,7 @@ FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s"
 ONE_AT_A_TIME = {"max_num_seqs": 1, "enable_prefix_caching": False}
 """A deterministic engine's arguments on a CPU, whose matrix products add up in another order beside other prompts."""
 
+# Annotations of plain values, in words, and their types. Values of others are vLLM's own to check.
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
@@ -60,10 +62,9 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "bool": ("true or false", (bool,)),
     "None": ("null", (type(None),)),
 }
-"""Annotations of plain values, in words, and their types. Values of others are vLLM's own to check."""
-_CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})
+_CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})  # the second inherits from the first, in vLLM's same file
+# The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one."""
 
 
 def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
@@ -76,7 +77,10 @@ def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
 
 
 def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
-    """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
+    """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set.
+
+    The message names up to three arguments that are spelled alike, or the setting of ours.
+    """
     for name in user:
         if name in OURS:
             raise SettingsError(f"engine_args can't hold {name!r}: {OURS[name]}")
@@ -112,6 +116,7 @@ def _check_values(user: Mapping[str, Any], annotations: Mapping[str, str]) -> No
 
 
 def _is_of(value: object, kind: str) -> bool:
+    # Python's True is an int: without the second half `max_num_seqs: true` would pass as 1.
     return isinstance(value, _KINDS[kind][1]) and isinstance(value, bool) == (kind == "bool")
 
 
@@ -138,7 +143,10 @@ def check_adapter_precision(precision: str, *, on_cpu: bool) -> None:
 
 
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:
-    """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"). By default vLLM wants a NUMA node for each."""
+    """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"). By default vLLM wants a NUMA node for each.
+
+    More workers than CPUs share them, so that each has at least one.
+    """
     edges = [len(cpus) * position // workers for position in range(workers + 1)]
     shares = [cpus[first:last] or [cpus[first % len(cpus)]] for first, last in itertools.pairwise(edges)]
     return "|".join(",".join(map(str, share)) for share in shares)
@@ -181,6 +189,7 @@ def engine_arguments(
         if adapter_rank > _RANKS[-1]:
             raise SettingsError(f"the adapter has rank {adapter_rank}, and vLLM takes at most {_RANKS[-1]}; merge it")
         arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
+    # From here on over the user's: a deterministic engine, a head apart, and what only Assay sets.
     arguments |= settings.engine_args
     if on_cpu and settings.deterministic:
         if conflicts := sorted(settings.engine_args.keys() & ONE_AT_A_TIME.keys()):
@@ -196,6 +205,7 @@ def engine_arguments(
         arguments |= dict(zip(_OF_BODY, (BODY_FORMAT, {LEFT_OUT: list(left_out)}, _BODY_WORKER), strict=True))
     return arguments | {
         "runner": "pooling" if task.pools else "generate",
+        # A classifier's class may be one that vLLM makes of a language model's; "auto" would guess by the class's name.
         "convert": "embed" if task is Task.EMBED else "classify" if task.pools else "auto",
         "skip_tokenizer_init": task.pools,
         "tensor_parallel_size": settings.tensor_parallel,

@@ -26,16 +26,11 @@ _DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
 class FakeFault(StrEnum):
     """What can go wrong with a prompt."""
 
-    DIE = "die"
-    """The engine dies, and the process with the actor around it lives."""
-    EXIT = "exit"
-    """The process ends without an error message."""
-    HANG = "hang"
-    """No answer, ever."""
-    REFUSE = "refuse"
-    """`EngineError` for this prompt."""
-    NAN = "nan"
-    """NaN for every output, from this token on."""
+    DIE = "die"  # the engine dies, and the process with the actor around it lives
+    EXIT = "exit"  # the process ends without an error message
+    HANG = "hang"  # no answer, ever
+    REFUSE = "refuse"  # `EngineError` for this prompt
+    NAN = "nan"  # for every output, from this token on
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,10 @@ IN_FLIGHT = 512  # prompts that it works on at a time
 
 
 class FakeEngine(Engine):
-    """Made-up logits between -4 and 4, and made-up text, from a loop in a thread of its own like a real engine's."""
+    """Made-up logits between -4 and 4, and made-up text, from a loop in a thread of its own like a real engine's.
+
+    The logits at a position depend on the tokens up to there alone, as a causal model's do. A word is a token.
+    """
 
     def __init__(
         self,
@@ -91,17 +89,16 @@ class FakeEngine(Engine):
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        """Made-up outputs at each position, made of the tokens up to there alone."""
         read = positions(ids, at, self._every_position)
         fault = self._check_prompt(ids, longest=self.max_model_len)
-        if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
+        # Other prompts never wait: a block of them is one turn of the loop, and a rehearsal times all but the engine.
+        if self._latency_s or fault is FakeFault.HANG:
             async with self._admission.place(context, len(ids)):
                 await self._work(fault)
         rows = [self._row(ids[: position + 1]) for position in read]
         return Pooled(tuple(map(activation, rows) if activated else rows), 0, len(ids))
 
     def _row(self, ids: Sequence[int]) -> tuple[float, ...]:
-        """The outputs at the last token."""
         if self._fault(ids) is FakeFault.NAN:
             return (math.nan,) * self._labels
         return _logits(_key(ids), self._labels)
@@ -138,7 +135,7 @@ class FakeEngine(Engine):
         self._admission.die(cause)
 
     def _check_prompt(self, ids: Sequence[int], longest: int) -> FakeFault | None:
-        """Make the checks of a real engine, then apply the faults that take no time; the prompt's fault is returned."""
+        # Make the checks of a real engine, then apply the faults that take no time; the prompt's fault is returned.
         self._admission.check()
         if not ids:
             raise EngineError("the prompt has no tokens")
@@ -161,7 +158,6 @@ class FakeEngine(Engine):
                 return fault
 
     def _fault(self, ids: Sequence[int]) -> FakeFault | None:
-        """The fault of the first token that has one."""
         faults = self._faults.at
         return next((faults[token] for token in ids if token in faults), None) if faults else None
 
@@ -208,20 +204,21 @@ def _key_of_text(text: str) -> int:
 
 def _logits(key: bytes, count: int) -> tuple[float, ...]:
     """`count` numbers in [-4, 4), spread evenly."""
+    # A digest is eight numbers; the number of the eight is its salt, so that a ninth label isn't the first again.
     blocks = range(0, count, _DIGEST_NUMBERS)
     digest = b"".join([hashlib.blake2b(key, salt=block.to_bytes(8, "little")).digest() for block in blocks])
     return tuple([number / 2**61 - 4 for number in struct.unpack_from(f"<{count}Q", digest)])
 
 
 def _make_words(ids: Sequence[int], sampling: Sampling, number: int) -> str:
-    """Two to nine words; which ones depends on the seed and the sample only where a real engine would draw."""
+    # Two to nine words; which ones depends on the seed and the sample only where a real engine would draw.
     varying = (number, -1 if sampling.seed is None else sampling.seed) if sampling.temperature else ()
     logits = _logits(_key((*ids, *varying)), 10)
     return " ".join(_WORDS[int(logit) + 4] for logit in logits[: 2 + int(logits[-1]) + 4])
 
 
 def _verdict_logprobs(ids: Sequence[int], tokens: Sequence[int], verdict_ids: Sequence[int]) -> Mapping[int, float]:
-    """Log-probabilities of the verdict tokens and of the generated one; the rest up to 1 is that of all other tokens."""
+    # Log-probabilities of the verdict tokens and of the generated one; the rest up to 1 is that of all other tokens.
     targets = dict.fromkeys((*verdict_ids, tokens[-1]))
     weights = [math.exp(logit) for logit in _logits(_key((*ids, *tokens)), len(targets))]
     total = 1 + sum(weights)

@@ -28,34 +28,28 @@ Places = Sequence[int] | None
 class Task(StrEnum):
     """What an engine is started for; each engine does one of these."""
 
-    CLASSIFY = "classify"
-    """The head's outputs at the last token."""
-    TOKEN_CLASSIFY = "token_classify"
-    """The head's outputs at every position."""
-    EMBED = "embed"
-    """The outputs at the last token of a head that is applied to the engine's hidden states, outside of its model."""
+    CLASSIFY = "classify"  # the head's outputs at the last token
+    TOKEN_CLASSIFY = "token_classify"  # the head's outputs at every position
+    EMBED = "embed"  # the outputs at the last token of a `StateHead`, which is outside of the engine's model
     GENERATE = "generate"
-    VERIFY = "verify"
-    """No model: code compares texts."""
+    VERIFY = "verify"  # no model: code compares texts
 
     @property
     def pools(self) -> bool:
-        """Whether it returns the outputs of a head."""
         return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY, Task.EMBED)
 
     @property
     def writes(self) -> bool:
-        """Whether it returns text."""
         return self is Task.GENERATE
 
     @property
     def deadline_s(self) -> float:
-        """The default deadline of a prompt in seconds: a judge may generate for half an hour."""
+        """The default deadline of a prompt in seconds."""
+        # A judge that reasons writes for half an hour; code that takes over ten seconds for two texts never ends.
         return {Task.GENERATE: 3600.0, Task.VERIFY: 10.0}.get(self, 600.0)
 
     @property
     def every_position(self) -> bool:
-        """Whether it returns the head's outputs at every position of a prompt, and not only at its last token."""
         return self is Task.TOKEN_CLASSIFY
 
 
@@ -124,13 +118,14 @@ class StateHead(Protocol):
         """The lengths at which a prompt is cut, whose last tokens' states it takes; the last is the whole prompt's."""
 
     def outputs(self, *states: Any) -> tuple[float, ...]:
-        """The outputs by these states, which are tensors of torch, [hidden] each."""
+        """The outputs by these states, one for each of `ends`, which are tensors of torch, [hidden] each."""
 
 
 class Engine(ABC):
     """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs.
 
-    Whoever cancels a coroutine gives up on its request.
+    Whoever cancels a coroutine gives up on its request. An engine implements what its task needs: the rest raises
+    `EngineError`.
     """
 
     max_model_len: int
@@ -153,7 +148,6 @@ class Engine(ABC):
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
         return self._thread.submit(work)
 
-    @abstractmethod
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
@@ -166,14 +160,15 @@ class Engine(ABC):
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
         the last token.
         """
+        raise EngineError("this engine has no head")
 
-    @abstractmethod
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         """`sampling.n` samples. `context` is as in `pool`."""
+        raise EngineError("this engine writes no text")
 
-    @abstractmethod
     def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
         """A sample each time that it has grown, on the engine's loop."""
+        raise EngineError("the text of this engine can't be read as it grows")
 
     async def stream(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
         """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
@@ -184,6 +179,7 @@ class Engine(ABC):
             raise EngineError(f"a stream is one sample, not {sampling.n}")
         mailbox: Mailbox[Generation] = Mailbox()
 
+        # All of it is one task of the engine's loop: the deadline of `Admission` cancels the task that entered its block.
         async def fill() -> None:
             async with aclosing(self.grow(ids, sampling)) as states:
                 async for state in states:
@@ -203,7 +199,10 @@ class Engine(ABC):
 
 
 def positions(ids: Sequence[int], at: Places, every_position: bool) -> Sequence[int]:
-    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position. Raises `EngineError`."""
+    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position.
+
+    Raises `EngineError` for a position outside of the prompt, or one that the engine can't read.
+    """
     last = len(ids) - 1
     if at is None:
         return (last,)

@@ -36,15 +36,15 @@ _NODE = "ray.io/node-id"  # the label that Ray gives each node
 _CARD = "accelerator_type:"  # begins the name of the resource that says a node's type of card
 _CARDS = {"H100": CARDS["H100"], "A100-80G": CARDS["A100"], "H200": CARDS["H200"], "B200": CARDS["B200"]}
 _LARGEST = {"H100": CARDS["H100-NVL"].memory}  # which Ray calls the same
+# Arguments of vLLM by which a card may hold less than a checkpoint's weights in their precision.
 _LIGHTENS = frozenset(
     {"quantization", "quantization_config", "load_format", "hf_overrides", "cpu_offload_gb", "offload_group_size"}
 )
-"""Arguments of vLLM by which a card may hold less than a checkpoint's weights in their precision."""
+# Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
+# stays open before the nodes are checked again.
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
-"""Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
-stays open before the nodes are checked again."""
+# Seconds to wait for a group whose GPUs were free a moment ago; if it isn't ready then, another engine has taken them.
 _READY_S = 30.0
-"""Seconds to wait for a group whose GPUs were free a moment ago; if it isn't ready then, another engine has taken them."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _layout(settings: EngineSettings) -> Layout:
 
 
 def _name() -> str:
-    """The name of a new group, by which `sweep` finds its actor; empty in a driver, whose groups Ray frees by itself."""
+    # The name of a new group, by which `sweep` finds its actor; empty in a driver, whose groups Ray frees by itself.
     actor = ray.get_runtime_context().get_actor_id()
     return f"{_NAME}:{actor}:{secrets.token_hex(4)}" if actor else ""
 
@@ -233,7 +233,7 @@ def is_wanted(actor: str) -> bool:
 
 
 def _is_owner_alive(actor: str) -> bool:
-    """Whether a group's actor still uses it. A group of the calling actor is from an earlier process of it: not used."""
+    # Whether a group's actor still uses it. A group of the calling actor is from an earlier process of it: not used.
     return actor != ray.get_runtime_context().get_actor_id() and is_wanted(actor)
 
 
@@ -253,7 +253,6 @@ def _create_group(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None
 
 
 def _card_of(node: Mapping[str, float]) -> str:
-    """The type of a node's cards, as Ray names it; empty if Ray doesn't know it."""
     return next((name.removeprefix(_CARD) for name in node if name.startswith(_CARD)), "")
 
 

@@ -145,7 +145,6 @@ def _fake_engine(
     die_after: int | None = None,
     latency_s: float = 0.0,
 ) -> FakeEngine:
-    """A fake engine; its engine arguments are faults to inject."""
     faults = Faults({int(token): FakeFault(fault) for token, fault in (at or {}).items()}, die_after)
     return FakeEngine(
         model.labels,

@@ -41,7 +41,6 @@ class ChatRenderer:
     def render(
         self, requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled = lambda: None
     ) -> list[RenderedRequest]:
-        """As `Renderer.render`: a response that can't be judged has its reason, and no prompt."""
         return [self._render(request, check_cancelled) for request in requests]
 
     def _render(self, request: ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:
@@ -55,7 +54,6 @@ class ChatRenderer:
         return draft.finish()
 
     def _ids(self, question: Question) -> tuple[int, ...]:
-        """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
         self._turns.check(question.context)
         self._turns.check_calls(question)
         calls = itertools.chain(*question.calls, *(turn.calls for turn in question.context))
@@ -82,7 +80,7 @@ class _Messages:
 
 
 def _messages(judge: Judge, question: Question) -> list[dict[str, str]]:
-    """What the judge gives to a chat template. Raises `Rejected` if a response isn't in it as it is."""
+    # What the judge gives to a chat template. Raises `Rejected` if a response isn't in it as it is.
     template = _Messages()
     other = other_question(judge, question)
     text, other_text = judge.text(question, template), judge.text(other, _Messages())

@@ -22,11 +22,9 @@ class ControlTokenFilter:
         self._ids = {*tokenizer.known_ids(self.texts).values(), *ids} - {tokenizer.pretrained.unk_token_id}
 
     def are_in(self, text: str) -> bool:
-        """Whether a text contains a control token."""
         return self._pattern.search(text) is not None
 
     def count(self, ids: Sequence[int]) -> int:
-        """How many of the ids are control tokens."""
         return sum(map(self._ids.__contains__, ids))
 
 
@@ -36,11 +34,10 @@ def _special_texts(tokenizer: Any) -> set[str]:
 
 
 def _template_texts(tokenizer: Any) -> set[str]:
-    """The added tokens that occur in the template."""
     template = str(tokenizer.chat_template or "")
     return {token.content for token in tokenizer.added_tokens_decoder.values() if token.content in template}
 
 
 def _pattern_for_any(texts: set[str]) -> str:
-    """A pattern for any of the texts, the longest first: else `<a>` would match where `<a>b` stands. None: never matches."""
+    # A pattern for any of the texts, the longest first: else `<a>` would match where `<a>b` stands. None: never matches.
     return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"

@@ -11,41 +11,24 @@ from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from actors.rendering.prompt_writer import PromptWriter
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE
 from actors.settings.replica import TooLong
-from actors.text.stems import CheckCancelled, PrefixSharingTokenizer
+from actors.text.stems import CheckCancelled
 from actors.text.text_bound import TextBound
-
-_LONG_TOKEN = 8
-"""Characters: hardly a text has as many to a token."""
 
 
 class LengthFit:
     """Fits the prompts of one model to its limit, the number of tokens that it takes."""
 
-    def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter, stems: PrefixSharingTokenizer) -> None:
+    def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter) -> None:
         self.limit = bound.limit
-        self.cuts_left = how is TooLong.CUT_LEFT
-        """Whether prompts that are too long lose tokens at their beginning."""
+        self.cuts_left = how is TooLong.CUT_LEFT  # Whether prompts that are too long lose tokens at their beginning
         self._drops_turns = how is TooLong.TRIM_TURNS
         self.bound = bound
         self._writer = writer
-        self._stems = stems
 
     def is_hopeless(self, text: str) -> bool:
         """Whether a prompt's text needn't be tokenized to see that turns must go, or it is rejected."""
         return not self.cuts_left and self.bound.is_passed(text)
-
-    def begins_too_long(self, text: str, question: Question) -> bool:
-        """Whether a prompt is too long before its responses, so that others on the same context are, too.
-
-        Looked at only where it is likely: at eight characters a token for as many tokens as fit.
-        """
-        most = _LONG_TOKEN * self.limit
-        if self.cuts_left or len(text) <= most:
-            return False
-        probe = replace(question, responses=tuple(PROBE for _ in question.responses))
-        return self._stems.shared_tokens(text, self._writer.unchecked_text(probe), most) > self.limit
 
     def fitting_context(
         self, question: Question, tokens: int, draft: RequestDraft, check_cancelled: CheckCancelled

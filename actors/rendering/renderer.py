@@ -29,8 +29,8 @@ from actors.text.delimiters import Delimiters
 from actors.text.stems import CheckCancelled, PrefixSharingTokenizer
 from actors.text.text_bound import TextBound
 
+# Characters of rendered prompts in memory at a time; the tokenizer gets about a million of them in one call.
 _CHUNK = 2**25
-"""Characters of rendered prompts in memory at a time; the tokenizer gets about a million of them in one call."""
 
 
 class Renderer:
@@ -60,7 +60,7 @@ class Renderer:
         if model.chat_template is not None and not self.tokenizer.has_used_template:
             raise SettingsError(f"--chat-template: {family.name} writes its prompts without a chat template; leave it out")
         bound = TextBound(self.tokenizer.pretrained, model.max_model_len)
-        self._length = LengthFit(settings.too_long, bound, writer, self._stems)
+        self._length = LengthFit(settings.too_long, bound, writer)
         if self._system is not None:
             probe.check_system_turn(self._system, self._safety, self._turns)
 
@@ -95,7 +95,6 @@ class Renderer:
         return RenderedRequest("", (RenderedResponse("final", None),), (Prompt(ids, (0,), positions),))
 
     def _client_ids(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
-        """The ids of a prompt that a client has rendered. Raises `Rejected` if no reward can be read from it."""
         if isinstance(prompt, str):
             if len(prompt) > self._length.limit and self._length.bound.is_passed(prompt):
                 raise Rejected(Reason.TOO_LONG)  # before the tokenizer takes time and memory
@@ -140,23 +139,12 @@ class Renderer:
             for question in questions:
                 draft.reject(question.response_positions, rejected)
             return
-        # A context that is too long for any response is rendered with the first alone: of a thousand responses to 90,000
-        # characters, rejected in 0.05 s, each would be rendered to be rejected, in 5 s.
-        long_context: tuple[Message, ...] | None = None
         for question in questions:
             check_cancelled()
             try:
                 checked.check(question)
-                shown = question
-                if question.context == long_context:
-                    check_encodable("".join(question.responses))
-                    is_long = True
-                else:
-                    text = self._writer.text(question)
-                    is_long = self._length.is_hopeless(text)
-                    if len(questions) > 1 and self._length.begins_too_long(text, question):
-                        long_context, is_long = question.context, True
-                if is_long:  # by its characters: tokenizing it may be gigabytes of ids
+                shown, text = question, self._writer.text(question)
+                if self._length.is_hopeless(text):  # by its characters: tokenizing it may be gigabytes of ids
                     shown = self._length.without_turns(question, draft, check_cancelled)
                     text = self._writer.text(shown)
             except Rejected as rejected:
@@ -167,7 +155,7 @@ class Renderer:
     def _tokenize_prompts(
         self, rendered: "Iterable[tuple[_DraftPrompt, str]]", check_cancelled: CheckCancelled
     ) -> "Iterator[tuple[_DraftPrompt, list[int]]]":
-        """Each prompt with the token ids of its text. A chunk's texts are dropped as soon as they are tokenized."""
+        # Each prompt with the token ids of its text. A chunk's texts are dropped as soon as they are tokenized.
         waiting: list[_DraftPrompt] = []
         texts: list[str] = []
         length = 0
@@ -181,7 +169,7 @@ class Renderer:
         yield from zip(waiting, self._tokenize_all(texts, check_cancelled), strict=True)
 
     def _tokenize_all(self, texts: list[str], check_cancelled: CheckCancelled) -> list[list[int]]:
-        """The ids of texts with what stands around them, cut off at one more than the limit unless their end counts."""
+        # The ids of texts with what stands around them, cut off at one more than the limit unless their end counts.
         # One more is enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory.
         most = None if self._length.cuts_left else self._length.limit + 1
         return [self._frame.around(ids)[:most] for ids in self._stems.tokenized(texts, check_cancelled)]

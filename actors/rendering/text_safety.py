@@ -62,7 +62,7 @@ class TextSafety:
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
 
     def _blank(self, question: Question) -> Question:
-        """The question with blank texts, behind the same marks of reasoning where an answer has kept them."""
+        # The question with blank texts, behind the same marks of reasoning where an answer has kept them.
         blank = self._family.blank(question, PROBE)
         context = tuple(
             replace(blank_turn, content=with_marks_of(turn.content, blank_turn.content))
@@ -84,9 +84,7 @@ class CheckedTexts:
         self._turns = turns
         self._check = cache(safety.check)
         self.check_answer = cache(safety.check_answer if keeps_reasoning else safety.check)
-        """Raises `Rejected` for what the assistant wrote."""
         self.check_context = cache(self._check_turns)
-        """Raises `Rejected` for the turns of a conversation."""
 
     def check(self, question: Question) -> None:
         """Raise `Rejected` for a control token or a delimiter in any of the question's texts, and for what isn't shown."""
@@ -115,7 +113,7 @@ class CheckedTexts:
             self._check(call.id or "")
 
     def _check_json(self, text: str) -> None:
-        """A JSON text as it is, and in what it means: a template prints the one or the other."""
+        # A JSON text as it is, and in what it means: a template prints the one or the other.
         self._check(text)
         for string in strings_of(text):
             self._check(string)

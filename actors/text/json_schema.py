@@ -42,7 +42,6 @@ def meets(schema: Any, value: Any) -> bool | None:
 
 
 def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
-    """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
     if isinstance(schema, list):
         for item in schema:
             yield from _find_patterns(item)
@@ -64,7 +63,6 @@ def _validator(schema: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def _validator_of(draft: str) -> Any:
-    """The validator class of a draft, with `pattern` checked by RE2."""
     from jsonschema import ValidationError, validators
 
     def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:

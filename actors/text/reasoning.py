@@ -55,8 +55,8 @@ FIELDS = ("reasoning_content", "reasoning", "thinking")
 _SPACE = re.compile(r"\s*")
 _ENDED = re.compile(r"\A(?:\s*\n| +)")
 _CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>)\s*\Z")
+# Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time.
 _LOOKED_BACK = 80
-"""Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time."""
 _SENTENCE_ENDS = ".!?。！？…"
 _OPENS = "\"'“‘«([{<\\"
 
@@ -82,7 +82,7 @@ class HandledReasoning:
 
 
 def _folded(text: str) -> str:
-    """The text in lower case, in which every character keeps its place."""
+    # The text in lower case, in which every character keeps its place.
     return text.replace("İ", "I").lower()  # the only character whose lower case is two
 
 
@@ -165,7 +165,7 @@ def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning
 
 
 def _split_turn(turn: Message | Response) -> SplitText:
-    """The text of a turn, split. One that calls tools needs no answer after its reasoning."""
+    # The text of a turn, split. One that calls tools needs no answer after its reasoning.
     split = split_reasoning(turn.content)
     is_complete = turn.calls and split.answer is None and _mark_ends(_folded(turn.content))
     return SplitText(True, "") if is_complete else split
@@ -229,7 +229,6 @@ def _answer_or_text(text: str, split: SplitText) -> str:
 
 
 def _opening_mark(folded: str, at: int) -> Mark | None:
-    """The mark with which reasoning begins at a position, after white space; None if none does."""
     mark = next((mark for mark in _FOLDED if _begins_with(mark, folded, at)), None)
     return None if mark is None or (mark.paired and folded.find(mark.end, at) < 0) else mark
 
@@ -257,7 +256,6 @@ def _mark_ends(folded: str) -> list[int] | None:
 
 
 def _trim_answer(rest: str) -> str | None:
-    """The text after the reasoning, without the empty lines between them; None if nothing is left."""
     answer = _CLOSING.sub("", _ENDED.sub("", rest))
     return answer if answer.strip() else None
 

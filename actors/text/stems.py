@@ -12,12 +12,12 @@ Tokenize = Callable[[list[str]], list[list[int]]]
 CheckCancelled = Callable[[], None]
 """Called between pieces of work; raises an error to cancel it, once nothing waits for the result."""
 
+# Levels of stems of stems: a context, a response to it, a principle for both, and one more.
 _DEEPEST = 4
-"""Levels of stems of stems: a context, a response to it, a principle for both, and one more."""
+# Characters in one call of the tokenizer; between calls the work can be cancelled.
 _AT_A_TIME = 2**20
-"""Characters in one call of the tokenizer; between calls the work can be cancelled."""
+# The shortest stem in characters. Below, finding it costs as much time as it saves.
 _SHORTEST = 2000
-"""The shortest stem in characters. Below, finding it costs as much time as it saves."""
 
 
 class _Cut(NamedTuple):
@@ -58,12 +58,7 @@ class PrefixSharingTokenizer:
         # "<s>context<e>answer" the stem is "<s>context<e>" and the rest "<e>answer". "answer" alone may have other ids.
         return [ids_of[cut.stem] + ids[1:] if cut.stem else ids for cut, ids in zip(cuts, rests, strict=True)]
 
-    def shared_tokens(self, text: str, other: str, most: int) -> int:
-        """How many ids both texts certainly begin with, of those of their first `most` characters."""
-        return len(self._tokenize([self._shared_stem(text[:most], other[:most])[0]])[0])
-
     def _cut(self, texts: Sequence[str]) -> list[_Cut]:
-        """Each text cut at the longest stem that it shares with the text before or after it."""
         if not self.cutters or len(texts) < 2:
             return [_Cut("", text) for text in texts]
         cuts: list[_Cut] = []
@@ -98,7 +93,7 @@ class PrefixSharingTokenizer:
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in their order, in batches of at most `_AT_A_TIME` characters (a longer text is a batch of its own)."""
+    # The texts in their order, in batches of at most `_AT_A_TIME` characters (a longer text is a batch of its own).
     batch: list[str] = []
     length = 0
     for text in texts:
@@ -136,7 +131,6 @@ def _may_overlap(token: str, other: str) -> bool:
 
 
 def _common_length(text: str, other: str) -> int:
-    """The number of characters that two texts have in common at their beginning, by bisection."""
     low, high = 0, min(len(text), len(other))
     # Each step compares half of what is left, so together they look at each character about once. Comparing slices is one
     # call in C, while a loop over the characters of a megabyte is not.

@@ -7,12 +7,11 @@ from typing import Any
 
 from actors.records import Message, Response, Role, ToolCall
 
-STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
-"""A string in a JSON text; with a colon, if it is a key."""
+STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)  # A string in a JSON text; with a colon, if it is a key
 WRITTEN_CALL = ("\ntool_call: {", "\ntool_call_id: ")
 """Delimiters of a conversation as text: how the lines of calls and of ids begin in it."""
+# What a template may look for in a schema, such as the types, and no tokenizer makes a control token of.
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)
-"""What a template may look for in a schema, such as the types, and no tokenizer makes a control token of."""
 
 
 class OpenCalls:

@@ -20,8 +20,8 @@ from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
 
+# In which requests under way are answered, before the process ends.
 _LAST_WORDS_S = 0.1
-"""In which requests under way are answered, before the process ends."""
 
 
 class ServeActor:
@@ -59,7 +59,7 @@ class ServeActor:
         return {"tokens": float(self._scorer.tokens_under_way)}
 
     def __del__(self) -> None:
-        """Serve calls this at the end of a replica."""
+        # Serve calls this at the end of a replica.
         if hasattr(self, "_scorer"):
             self._scorer.close()
 
