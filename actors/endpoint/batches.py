@@ -60,7 +60,7 @@ class Batches:
     def __init__(self, http: Any, client: EndpointClient, settings: ModelEndpointSettings, notes: Notes | None) -> None:
         self._http = http
         self._ask = client.ask
-        self._poll_s = settings.batch_poll_s
+        self._poll_s, self._cost = settings.batch_poll_s, settings.cost
         self._notes = notes
         batches = [] if notes is None else [_read(notes, name) for name in notes.names() if name.startswith(_PREFIX)]
         self._noted = {key: batch for batch in batches for key in batch.lines}
@@ -84,7 +84,7 @@ class Batches:
         content = json.dumps(body, sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()[:32]
         request = {"custom_id": key, "method": "POST", "url": _URL, "body": body}
-        line = _Line(key, json.dumps(request).encode() + b"\n", self.account.most(len(content), max_tokens))
+        line = _Line(key, json.dumps(request).encode() + b"\n", self._cost(len(content), max_tokens))
         for tries in range(1, _TRIES + 1):
             outcome: Mapping[str, Any] | None = None
             while outcome is None:  # in a later file, if it couldn't be paid beside the others of this one
@@ -202,8 +202,11 @@ class Batches:
                 content = await self._ask(lambda file=file: answered(self._http.files.content(file), _ROUTE))  # type: ignore[misc]
                 lines |= {line["custom_id"]: line for line in map(json.loads, content.text.splitlines()) if line}
         outcomes = {key: lines.get(key, _LOST) for key in batch.lines}
-        await self._settle(batch, outcomes)
-        self._check_answered(batch, outcomes.values())
+        faults = await self._settle(batch, outcomes)
+        is_empty = batch.id is not None and all(fault and fault.kind is not FaultKind.REFUSED for fault in faults)
+        self._without_answer = self._without_answer + 1 if is_empty else 0
+        if self._without_answer >= 2 and faults[0] is not None:
+            raise RunStopped(f"two batches in a row answered no line, the last one {batch.id}: it {faults[0].text}")
         return outcomes
 
     async def _wait_for_end(self, number: str) -> Any:
@@ -213,27 +216,18 @@ class Batches:
                 return batch
             await asyncio.sleep(self._poll_s)
 
-    async def _settle(self, batch: _Batch, outcomes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Book what a batch has cost, once, and keep in its note what needn't be sent again."""
-        if batch.is_settled:
-            return
-        for key, outcome in outcomes.items():
-            body = (outcome.get("response") or {}).get("body")
-            await self.account.settle(batch.lines[key], body, is_free=_fault_in(outcome) is not None)
-        is_final = {
-            key: (fault := _fault_in(line)) is None or fault.kind is FaultKind.REFUSED for key, line in outcomes.items()
-        }
-        batch.lines = {key: most for key, most in batch.lines.items() if is_final[key]}
-        batch.is_settled = True
-        await self._note(batch)
-
-    def _check_answered(self, batch: _Batch, outcomes: Any) -> None:
-        """Raise `RunStopped` if this batch and the one before it have answered nothing."""
-        faults = [_fault_in(outcome) for outcome in outcomes]
-        is_empty = batch.id is not None and all(fault and fault.kind is not FaultKind.REFUSED for fault in faults)
-        self._without_answer = self._without_answer + 1 if is_empty else 0
-        if self._without_answer >= 2 and faults[0] is not None:
-            raise RunStopped(f"two batches in a row answered no line, the last one {batch.id}: it {faults[0].text}")
+    async def _settle(self, batch: _Batch, outcomes: _Outcomes) -> list[EndpointFault | None]:
+        """Book what a batch has cost, once, and keep in its note what needn't be sent again; the fault of each outcome."""
+        faults = {key: _fault_in(outcome) for key, outcome in outcomes.items()}
+        if not batch.is_settled:
+            for key, outcome in outcomes.items():
+                body = (outcome.get("response") or {}).get("body")
+                await self.account.settle(batch.lines[key], body, is_free=faults[key] is not None)
+            final = [key for key, fault in faults.items() if fault is None or fault.kind is FaultKind.REFUSED]
+            batch.lines = {key: batch.lines[key] for key in final}
+            batch.is_settled = True
+            await self._note(batch)
+        return list(faults.values())
 
     async def _note(self, batch: _Batch) -> None:
         if self._notes is not None:

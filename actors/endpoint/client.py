@@ -56,15 +56,12 @@ class CircuitBreaker:
         self._setting = setting
         self.endpoint = endpoint
         self.patience_s = patience_s
-        self.newest = 0
+        self.newest = 0  # the number of the newest request, a probe or another
         self._probe = probe
         self._prober = asyncio.Lock()
-        # The number of the newest request that was answered.
-        self._answered = 0
-        # The number of the newest request when the breaker opened: the answer to a newer one closes it.
-        self._opened = 0
-        # In a row.
-        self._failures = 0
+        self._answered = 0  # the newest request that was answered
+        self._opened = 0  # the newest request when the breaker opened: the answer to a newer one closes it
+        self._failures = 0  # in a row
         # When the first of them failed, and not when it was sent: one probe that hangs isn't all of patience.
         self._failing_since = math.inf
         self.probe_failed_at = -math.inf
@@ -108,7 +105,6 @@ class CircuitBreaker:
         return self._error is None and self._answered > max(since, self._opened)
 
     async def _send_probe(self, times: int) -> None:
-        # Send a probe after `times` earlier ones, and wait if it fails.
         if self._error is not None:
             raise self._error
         try:
@@ -136,7 +132,7 @@ class CircuitBreaker:
 class _Failures:
     counts: Counter[FaultKind] = field(default_factory=Counter)
     began_at: float = math.inf
-    newest: int = 0
+    newest: int = 0  # the newest request of all when this one failed last
     is_last_try: bool = False
 
 
@@ -150,10 +146,8 @@ class EndpointClient:
         self._noted = set[FaultKind]()
         self._places = asyncio.Semaphore(at_a_time)
         self._suspect = asyncio.Lock()
-        # Requests that have a place and no outcome yet.
-        self._unanswered = 0
-        # When something other than a probe was answered last.
-        self._answered_at = -math.inf
+        self._unanswered = 0  # requests that have a place and no outcome yet
+        self._answered_at = -math.inf  # when something other than a probe was answered last
 
     async def ask(self, send: Callable[[], Awaitable[T]]) -> T:
         """The result of `send`, which raises `EndpointFault`, and is called again after each failure.
@@ -189,7 +183,6 @@ class EndpointClient:
         return answer
 
     def _record_or_raise(self, fault: EndpointFault, failures: _Failures) -> None:
-        # Record a failure of a request that is to be sent again, or raise it as the request's outcome.
         failures.counts[fault.kind] += 1
         failures.began_at = min(failures.began_at, now())
         failures.newest = self._breaker.newest

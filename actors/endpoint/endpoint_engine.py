@@ -18,7 +18,7 @@ from actors.endpoint.faults import JUDGING, REWARDS, EndpointFault, FaultKind, R
 from actors.endpoint.http import http_client, read_answer, send
 from actors.endpoint.remote_model import RemoteModel
 from actors.engine.protocol import Engine, Generation, Sampling
-from actors.errors import EngineDead, PromptRefused
+from actors.errors import PromptRefused
 from actors.text.reasoning import restore_reasoning
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class EndpointEngine(Engine):
         Raises `EndpointFault` and `CostReached`.
         """
         size = len(json.dumps(body, ensure_ascii=False).encode())
-        most, tokens, answers, is_free = self._account.most(size, max_tokens), size / BYTES_PER_TOKEN, [], True
+        most, tokens, answers, is_free = self._model.settings.cost(size, max_tokens), size / BYTES_PER_TOKEN, [], True
 
         def note(answer: Any) -> T:
             answers.append(answer)
@@ -198,10 +198,3 @@ class EndpointEngine(Engine):
             await self._account.close()
         finally:
             await self._http.close()
-
-    def close(self) -> None:
-        try:
-            self.submit(self._end()).result()
-        except EngineDead:  # it was closed before
-            return
-        self._thread.stop()

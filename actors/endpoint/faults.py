@@ -26,7 +26,10 @@ _LEAST_KEY = 8
 
 
 class FaultKind(Enum):
-    """Who may be at fault: the endpoint, this request, or the settings."""
+    """Who may be at fault: the endpoint, this request, or the settings.
+
+    The kind decides how often a request is sent again (`client`), and whether a run whose first probe fails waits or ends.
+    """
 
     BUSY = "busy"  # the endpoint: it isn't reachable, or is overloaded (429); this request, if it never gets another answer
     FAILED = "failed"  # the endpoint, or this request, which makes it answer 5xx or drop the connection
@@ -96,7 +99,11 @@ def fault_of(error: Exception, route: Route = CHAT) -> EndpointFault:
 
 
 def fault_of_status(status: int, message: str, headers: Mapping[str, str], route: Route) -> EndpointFault:
-    """The fault for an HTTP status, with the message of its answer."""
+    """The fault for an HTTP status, with the message of its answer.
+
+    A 4xx is the request's fault, but for those of a busy endpoint (408, 409, 425, 429) and of the settings (401, 402, 404,
+    405); a 5xx is the endpoint's, or the request's that broke it.
+    """
     text = f"answers {status}: {in_a_line(message)}"
     if status in (401, 403):
         text += f"; the key is what {KEY} holds on the machines that do the work" + (

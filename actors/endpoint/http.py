@@ -10,16 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from actors.endpoint.faults import (
-    KEY,
-    EndpointFault,
-    FaultKind,
-    Route,
-    display_url,
-    fault_of,
-    fault_of_status,
-    in_a_line,
-)
+from actors.endpoint.faults import KEY, EndpointFault, FaultKind, Route, display_url, fault_of, fault_of_status, in_a_line
 from actors.errors import EndpointError, RunStopped
 
 T = TypeVar("T")

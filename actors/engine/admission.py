@@ -48,8 +48,7 @@ class Admission:
         self._tickets: set[_Ticket] = set()
         self._inside: dict[_Ticket, None] = {}  # an ordered set, in the order of admission, which is the engine's order
         self._cause_of_death: str | None = None
-        self.answered = 0
-        """The requests that left without an error."""
+        self.answered = 0  # the requests that left without an error
 
     @property
     def request_count(self) -> int:

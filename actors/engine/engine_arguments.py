@@ -26,7 +26,6 @@ SAME_NUMBERS = frozenset(
 """Arguments that change an engine's speed and capacity, and no score. Any other one may change scores (`quantization`,
 `load_format`, and those of the next vLLM), so it is part of a run's identity."""
 
-# Each is set by the task or has a setting of ours, which a run's identity and messages know.
 OURS = {
     "model": "`model` of the model settings is it",
     "revision": "`revision` of the model settings is it",
@@ -46,10 +45,9 @@ OURS = {
 BODY_FORMAT, LEFT_OUT = "assay-body", "left_out"
 """vLLM's `load_format` for a body without its head's tensors (`body_loader`), and the key of those that it leaves out."""
 _BODY_WORKER = "actors.engine.body_loader.BodyWorker"
-_OF_BODY = ("load_format", "model_loader_extra_config", "worker_extension_cls")
 
+# What the fake engine takes: faults to inject.
 FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s": "float"}
-"""What the fake engine takes: faults to inject."""
 
 ONE_AT_A_TIME = {"max_num_seqs": 1, "enable_prefix_caching": False}
 """A deterministic engine's arguments on a CPU, whose matrix products add up in another order beside other prompts."""
@@ -189,23 +187,22 @@ def engine_arguments(
         if adapter_rank > _RANKS[-1]:
             raise SettingsError(f"the adapter has rank {adapter_rank}, and vLLM takes at most {_RANKS[-1]}; merge it")
         arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
-    # From here on over the user's: a deterministic engine, a head apart, and what only Assay sets.
-    arguments |= settings.engine_args
-    if on_cpu and settings.deterministic:
-        if conflicts := sorted(settings.engine_args.keys() & ONE_AT_A_TIME.keys()):
-            raise SettingsError(
-                f"a deterministic engine on a CPU sets {' and '.join(conflicts)} itself: leave it out of engine_args"
-            )
-        arguments |= ONE_AT_A_TIME
+    # What the user can't change, nor may believe to have changed.
+    fixed: dict[str, Any] = dict(ONE_AT_A_TIME) if on_cpu and settings.deterministic else {}
     if left_out:
-        if conflicts := sorted(settings.engine_args.keys() & set(_OF_BODY)):
-            raise SettingsError(
-                f"engine_args can't hold {conflicts[0]!r} for this model, whose head is loaded apart from it"
-            )
-        arguments |= dict(zip(_OF_BODY, (BODY_FORMAT, {LEFT_OUT: list(left_out)}, _BODY_WORKER), strict=True))
-    return arguments | {
+        fixed |= {"load_format": BODY_FORMAT, "model_loader_extra_config": {LEFT_OUT: list(left_out)}}
+        fixed["worker_extension_cls"] = _BODY_WORKER
+    if conflicts := sorted(settings.engine_args.keys() & fixed.keys()):
+        raise SettingsError(
+            f"engine_args can't hold {' and '.join(map(repr, conflicts))}: a deterministic engine on a CPU sets it itself, "
+            "and one whose head is loaded apart from its model"
+        )
+    return {
+        **arguments,
+        **settings.engine_args,
+        **fixed,
         "runner": "pooling" if task.pools else "generate",
-        # A classifier's class may be one that vLLM makes of a language model's; "auto" would guess by the class's name.
+        # By "auto" vLLM decides by the architecture's name, and takes "embed" for one that it can't tell.
         "convert": "embed" if task is Task.EMBED else "classify" if task.pools else "auto",
         "skip_tokenizer_init": task.pools,
         "tensor_parallel_size": settings.tensor_parallel,

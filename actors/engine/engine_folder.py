@@ -16,8 +16,7 @@ from actors.engine.vllm_environment import variables
 
 _CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
 _SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
-# Characters of a message that are kept.
-_LONGEST = 500
+_LONGEST = 500  # characters of a message that are kept
 # Bytes of the path of a folder for sockets: with a slash and vLLM's 36 characters, of 107 that a socket's may have.
 _LONGEST_PATH = 70
 

@@ -12,12 +12,12 @@ import struct
 from array import array
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 
 from actors.engine.admission import Admission
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, activation, positions
-from actors.errors import EngineDead, EngineError
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, activation, check_ids, positions
+from actors.errors import EngineError
 
 _WORDS = ("yes", "no", "good", "bad", "clear", "vague", "short", "long")
 _DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
@@ -31,17 +31,6 @@ class FakeFault(StrEnum):
     HANG = "hang"  # no answer, ever
     REFUSE = "refuse"  # `EngineError` for this prompt
     NAN = "nan"  # for every output, from this token on
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What goes wrong. `at` has the fault of prompts that contain a token id, so that a fault follows its row everywhere.
-
-    `die_after` is the number of requests that are answered before the engine dies.
-    """
-
-    at: Mapping[int, FakeFault] = field(default_factory=dict)
-    die_after: int | None = None
 
 
 Reply = Callable[[Sequence[int], Sampling, int], str]
@@ -66,12 +55,15 @@ class FakeEngine(Engine):
         max_in_flight: int = IN_FLIGHT,
         request_timeout_s: float = 600.0,
         latency_s: float = 0.0,
-        faults: Faults | None = None,
+        at: Mapping[int, FakeFault] = MappingProxyType({}),
+        die_after: int | None = None,
         reply: Reply | None = None,
         every_position: bool = False,
     ) -> None:
         """`latency_s` is what a pool or a generated token takes. `reply` makes the text; by default it is a few words.
 
+        `at` has the fault of prompts that contain a token id, so that a fault follows its row to any engine and block.
+        `die_after` is the number of requests that are answered before the engine dies.
         `every_position` is what `Task.TOKEN_CLASSIFY` is to a real engine: that it reads anywhere, not at the end alone.
         """
         super().__init__()
@@ -80,7 +72,7 @@ class FakeEngine(Engine):
         self.runner = "fake"
         self._vocabulary = vocabulary
         self._latency_s = latency_s
-        self._faults = faults or Faults()
+        self._fault_of, self._die_after = at, die_after
         self._reply = reply or _make_words
         self._every_position = every_position
         self._answered = 0
@@ -124,12 +116,8 @@ class FakeEngine(Engine):
     def kill(self) -> None:
         self.submit(self._die("it was killed")).result()
 
-    def close(self) -> None:
-        try:
-            self.submit(self._die("it was closed")).result()
-        except EngineDead:
-            return
-        self._thread.stop()
+    async def _end(self) -> None:
+        self._admission.die("it was closed")
 
     async def _die(self, cause: str) -> None:
         self._admission.die(cause)
@@ -137,13 +125,10 @@ class FakeEngine(Engine):
     def _check_prompt(self, ids: Sequence[int], longest: int) -> FakeFault | None:
         # Make the checks of a real engine, then apply the faults that take no time; the prompt's fault is returned.
         self._admission.check()
-        if not ids:
-            raise EngineError("the prompt has no tokens")
+        check_ids(ids, self._vocabulary)
         if len(ids) > longest:
             raise EngineError(f"the prompt has {len(ids)} tokens, and at most {longest} are possible")
-        if min(ids) < 0 or max(ids) >= self._vocabulary:
-            raise EngineError(f"a token id is outside the vocabulary of {self._vocabulary} tokens")
-        if self._answered == self._faults.die_after:
+        if self._answered == self._die_after:
             raise self._admission.die(f"it had answered {self._answered} requests")
         fault = self._fault(ids)
         match fault:
@@ -158,7 +143,8 @@ class FakeEngine(Engine):
                 return fault
 
     def _fault(self, ids: Sequence[int]) -> FakeFault | None:
-        faults = self._faults.at
+        # The first token that has one; without any fault prompts of a hundred thousand tokens aren't looked through.
+        faults = self._fault_of
         return next((faults[token] for token in ids if token in faults), None) if faults else None
 
     async def _work(self, fault: FakeFault | None) -> None:

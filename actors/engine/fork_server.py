@@ -256,7 +256,10 @@ CONTEXT = _Context()
 
 
 def call(function: Callable[[], Any]) -> Any:
-    """Run a function in a forked process, and return its result or raise its error."""
+    """Run a function in a forked process, and return its result or raise its error.
+
+    Both are pickled, and the function by cloudpickle, so that it may be a closure, as vLLM's own are.
+    """
     with ProcessPoolExecutor(1, CONTEXT) as processes:
         return processes.submit(_call_pickled, cloudpickle.dumps(function)).result()
 

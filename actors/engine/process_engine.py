@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from actors.engine.protocol import Engine
-from actors.errors import EngineDead
 from actors.records import Reason
 
 Item = TypeVar("Item")
@@ -49,18 +48,27 @@ class ProcessEngine(Engine):
         for process in self._processes:
             self._free.put(process)
         self._threads = ThreadPoolExecutor(processes, "processes")
-        self._is_closed = False
+        self._answered = self._under_way = 0
+
+    @property
+    def load(self) -> tuple[int, int]:
+        return self._answered, self._under_way
 
     async def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Reason]:
         """The result of `function` for each item, in their order, or the reason why it has none.
 
-        `function` and items are pickled, 64 items at a time. Raises `EngineDead` once the engine is closed.
+        `function` and items are pickled, 64 items at a time.
         """
-        await self.health()
         run_in_thread = asyncio.get_running_loop().run_in_executor
         chunks = (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
-        results = await asyncio.gather(*(run_in_thread(self._threads, self._run_chunk, function, chunk) for chunk in chunks))
-        return list(itertools.chain.from_iterable(results))
+        self._under_way += len(items)
+        try:
+            works = [run_in_thread(self._threads, self._run_chunk, function, chunk) for chunk in chunks]
+            results = list(itertools.chain.from_iterable(await asyncio.gather(*works)))
+        finally:
+            self._under_way -= len(items)
+        self._answered += len(items)
+        return results
 
     def _run_chunk(self, function: Callable[[Item], Result], chunk: Sequence[Item]) -> list[Result | Reason]:
         process = self._free.get()  # there are as many as threads
@@ -75,16 +83,12 @@ class ProcessEngine(Engine):
             self._free.put(process)
 
     async def health(self) -> None:
-        if self._is_closed:
-            raise EngineDead("the engine is closed")
+        """See `Engine`. A process that has ended is started again, so nothing can be wrong with it for long."""
 
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            for process in self._processes:
-                process.end()
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._thread.stop()
+    async def _end(self) -> None:
+        for process in self._processes:
+            process.end()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Process:

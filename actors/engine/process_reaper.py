@@ -81,7 +81,6 @@ def _find_shared_memory(mark: bytes) -> set[str]:
 
 
 def _kill_marked(mark: bytes) -> bool:
-    """Whether there were any."""
     killed = False
     for entry in _find_marked(mark):
         with suppress(OSError):

@@ -1,10 +1,12 @@
 """What Assay asks of an inference engine. One module implements it on vLLM, one fakes it.
 
 An engine owns an event loop in a thread of its own, where all its coroutines run. `submit` hands a coroutine over, so a
-block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop through a
-mailbox of one item, and leaving it aborts the request.
+block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop, and leaving
+it aborts the request.
 """
 
+import asyncio
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
@@ -16,13 +18,11 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
-from actors.engine.mailbox import Mailbox
-from actors.errors import EngineError
+from actors.errors import EngineDead, EngineError
 
 T = TypeVar("T")
 
-Places = Sequence[int] | None
-"""Positions of a prompt, counted from 0; None is the last token alone."""
+Places = Sequence[int] | None  # positions of a prompt, counted from 0; None is the last token alone
 
 
 class Task(StrEnum):
@@ -87,7 +87,6 @@ class Pooled:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The outputs at the last of the requested positions."""
         return self.rows[-1]
 
 
@@ -128,12 +127,9 @@ class Engine(ABC):
     `EngineError`.
     """
 
-    max_model_len: int
-    """The longest prompt in tokens, including what is generated."""
-    reads_ids: ClassVar[bool] = True
-    """Whether the ids of prompts are tokens, and no bytes of messages."""
-    runner: str
-    """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
+    max_model_len: int  # the longest prompt in tokens, with what is generated
+    reads_ids: ClassVar[bool] = True  # the ids of prompts are tokens, and no bytes of messages
+    runner: str  # vLLM's model runner, `V1` or `V2`, for messages and for a run's record
     _admission: Admission
 
     def __init__(self) -> None:
@@ -177,25 +173,54 @@ class Engine(ABC):
         """
         if sampling.n != 1:
             raise EngineError(f"a stream is one sample, not {sampling.n}")
-        mailbox: Mailbox[Generation] = Mailbox()
+        loop, states = asyncio.get_running_loop(), asyncio.Queue[Generation | None]()
+
+        def put(state: Generation | None) -> None:
+            if state is not None and not states.empty():
+                states.get_nowait()  # each state has the whole text so far, so a newer one stands for it
+            states.put_nowait(state)
+
+        def hand_over(state: Generation | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the reader's loop is closed, so that nobody needs it
+                loop.call_soon_threadsafe(put, state)
 
         # All of it is one task of the engine's loop: the deadline of `Admission` cancels the task that entered its block.
-        async def fill() -> None:
-            async with aclosing(self.grow(ids, sampling)) as states:
-                async for state in states:
-                    mailbox.put(state)
+        async def grow() -> None:
+            async with aclosing(self.grow(ids, sampling)) as growing:
+                async for state in growing:
+                    hand_over(state)
 
-        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as states:
-            async for state in states:
+        writer = self.submit(grow())
+        writer.add_done_callback(lambda _: hand_over(None))  # and not at the end of `grow`, which may never begin
+        try:
+            while (state := await states.get()) is not None:
                 yield state
+            writer.result()  # raises its error
+        finally:
+            writer.cancel()
 
     @abstractmethod
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
 
-    @abstractmethod
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
+        with contextlib.suppress(EngineDead):  # it was closed before
+            self.submit(self._end()).result()
+            self._thread.stop()
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """What is to be done on the loop before it stops."""
+
+
+def check_ids(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise `EngineError` for a prompt without tokens, or with an id that isn't below `vocabulary`."""
+    if not ids:
+        raise EngineError("the prompt has no tokens")
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < vocabulary:
+            raise EngineError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
 
 
 def positions(ids: Sequence[int], at: Places, every_position: bool) -> Sequence[int]:

@@ -31,7 +31,7 @@ from actors.engine.admission import Admission
 from actors.engine.engine_arguments import check_adapter_precision, check_installed, cpu_shares, engine_arguments
 from actors.engine.engine_folder import EngineFolder
 from actors.engine.process_reaper import ProcessReaper
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, StateHead, Task, positions
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, StateHead, Task, check_ids, positions
 from actors.engine.vllm_environment import set_environment, variables
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
@@ -182,16 +182,12 @@ class VllmEngine(Engine):
         self._closing = threading.Lock()
         try:
             self.submit(self._start(arguments, online)).result()
+            if self._lora is not None:
+                # Here, where an error ends the run: at the first request it would be the reason of one row, and so of all.
+                self.submit(self._load_adapter(self._lora)).result()
         except BaseException:  # a Ctrl-C as well: it would leave vLLM's processes, which hold the GPU
             self._clean_up()
             raise
-        if self._lora is not None:
-            # Here, where an error ends the run: at the first request it would be the reason of one row, and so of every row.
-            try:
-                self.submit(self._load_adapter(self._lora)).result()
-            except BaseException:
-                self.close()
-                raise
 
     async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
         # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task
@@ -265,7 +261,6 @@ class VllmEngine(Engine):
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
     async def _encode(self, ids: Sequence[int], activated: bool, uncached: bool) -> Any:
-        """vLLM's output for a prompt, which has a place."""
         prompt = _checked_prompt(ids, self._vocabulary)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
@@ -298,7 +293,7 @@ class VllmEngine(Engine):
     def close(self) -> None:
         with self._closing:
             try:
-                self.submit(self._stop()).result()
+                self.submit(self._end()).result()
             except EngineDead:  # it was closed before
                 return
             try:
@@ -314,7 +309,7 @@ class VllmEngine(Engine):
         if self._placement is not None:
             self._placement.release()
 
-    async def _stop(self) -> None:
+    async def _end(self) -> None:
         self._watcher.cancel()
         self._admission.die("it was closed")
         if self._engine.output_handler is not None:
@@ -390,14 +385,9 @@ class VllmEngine(Engine):
 
 
 def _checked_prompt(ids: Sequence[int], vocabulary: int) -> TokensInput:
-    # vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core.
-    prompt = list(ids)
-    if not prompt:
-        raise EngineError("the prompt has no tokens")
-    for token in (min(prompt), max(prompt)):
-        if not 0 <= token < vocabulary:
-            raise EngineError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
-    return tokens_input(prompt)
+    # Without a tokenizer vLLM doesn't check the ids, and one out of the vocabulary kills the engine core.
+    check_ids(ids, vocabulary)
+    return tokens_input(list(ids))
 
 
 async def _last_output(outputs: AsyncGenerator[Any, None]) -> Any:

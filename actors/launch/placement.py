@@ -63,7 +63,7 @@ def cluster_gpus() -> int:
 
 
 def engine_gpus(settings: EngineSettings) -> int:
-    """GPUs that an engine takes; 0 in a cluster without GPUs that doesn't autoscale."""
+    """GPUs that an engine takes, of all its nodes together; 0 in a cluster without GPUs that doesn't autoscale."""
     if not ray.is_initialized() or settings.engine != "vllm":
         return 0
     return _layout(settings).gpus if settings.autoscaled or cluster_gpus() else 0
@@ -182,7 +182,10 @@ def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
 
 
 def with_node(own_node: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
-    """The nodes of an engine, with its own among them if that has room, so that the first stage runs beside the engine."""
+    """The nodes of an engine, with its own among them if that has room, so that the first stage runs beside the engine.
+
+    `free` has the free GPUs of each node. It takes the place of the last of `nodes`.
+    """
     groups = int(free.get(own_node, 0.0)) // layout.tensor_parallel
     if own_node in nodes or not nodes:
         return list(nodes)

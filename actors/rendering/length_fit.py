@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from actors.contracts.family import Question
 from actors.errors import Rejected
-from actors.records import Message, Reason, Role
+from actors.records import Reason, Role
 from actors.rendering.prompt_writer import PromptWriter
 from actors.rendering.request_draft import RequestDraft
 from actors.settings.replica import TooLong
@@ -21,21 +21,15 @@ class LengthFit:
 
     def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter) -> None:
         self.limit = bound.limit
-        self.cuts_left = how is TooLong.CUT_LEFT  # Whether prompts that are too long lose tokens at their beginning
+        self.cuts_left = how is TooLong.CUT_LEFT  # too long prompts lose tokens at their beginning, whatever those are
         self._drops_turns = how is TooLong.TRIM_TURNS
         self.bound = bound
         self._writer = writer
 
     def is_hopeless(self, text: str) -> bool:
         """Whether a prompt's text needn't be tokenized to see that turns must go, or it is rejected."""
+        # A prompt that is cut has no turn too many, however long it is.
         return not self.cuts_left and self.bound.is_passed(text)
-
-    def fitting_context(
-        self, question: Question, tokens: int, draft: RequestDraft, check_cancelled: CheckCancelled
-    ) -> tuple[Message, ...]:
-        """The most turns with which a prompt of so many tokens fits, or is cut to fit. Raises `Rejected`."""
-        is_long = tokens > self.limit and not self.cuts_left
-        return (self.without_turns(question, draft, check_cancelled) if is_long else question).context
 
     def without_turns(self, question: Question, draft: RequestDraft, check_cancelled: CheckCancelled) -> Question:
         """The question without its oldest exchanges after a system turn, as few as need be. The last one is never dropped.

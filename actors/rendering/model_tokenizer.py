@@ -84,7 +84,10 @@ class ModelTokenizer:
 
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:
-    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
+    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id.
+
+    Raises `ModelError` if the tokenizer can't be loaded.
+    """
     tokenizer = _load(model.checkpoint, model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))

@@ -15,8 +15,7 @@ from actors.records import Message, Reason, Role, ToolCall
 from actors.text.reasoning import cut_at_marks
 from actors.text.tool_calls import STRING
 
-PROBE = "assay probe text"
-"""Stands for a user's text where a family and its template are tried out."""
+PROBE = "assay probe text"  # stands for a user's text where a family and its template are tried out
 # Stand in the place of a response; no row holds them.
 _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
 _TURN_ID = uuid.uuid4().hex
@@ -91,7 +90,7 @@ class _Piece(NamedTuple):
     literal: str | None = None
 
     def forms(self) -> Iterator[tuple[str, str]]:
-        # The forms in which a template may show it, each with that of the other words.
+        # Each with that of the other words. Templates print content as it is, or by `tojson`, some with `ensure_ascii`.
         yield self.text, self.words
         if self.turn is None or self.turn.role is Role.TOOL:
             yield _in_json(self.text), _in_json(self.words)
@@ -240,10 +239,10 @@ class ShownTurns:
     """The turns that the prompts of a model show."""
 
     roles: frozenset[Role]
-    later_system: bool = True  # Whether a system turn that isn't the first turn is shown
-    several_systems: bool = True  # Whether both of two system turns are: with some templates, one replaces the other
-    calls: str = ""  # What of a tool call isn't shown; empty if all is
-    tools: str = ""  # The same of a tool
+    later_system: bool = True  # a system turn that isn't the first turn is shown
+    several_systems: bool = True  # both of two system turns are: with some templates, one replaces the other
+    calls: str = ""  # what of a tool call isn't shown; empty if all is
+    tools: str = ""  # the same of a tool
 
     def check_calls(self, question: Question) -> None:
         unshown = (question.call_count and self.calls) or (question.tools and self.tools)

@@ -35,7 +35,10 @@ _TOOL = json.dumps({"type": "function", "function": {"name": _TOOL_WORDS[0], **_
 
 
 def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Collection[str]) -> set[str]:
-    """The delimiters that the template, or the user's rubric, writes around texts; none if the family has only its own."""
+    """The delimiters that the template, or the user's rubric, writes around texts; none if the family has only its own.
+
+    They are looked for in prompts of one turn and of three, so that those between turns are found as well.
+    """
     if not family.probes_delimiters:
         return set()
     speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
@@ -77,7 +80,7 @@ class TemplateProbe:
         texts: list[str] = []
         for question in _probe_questions(self._family, (Message(Role.USER, PROBE),)):
             try:
-                CheckedTexts(safety, turns).check(question)
+                CheckedTexts(turns, safety.check).check(question)
                 texts.append(self._writer.text(question))
             except Rejected as rejected:
                 about = "" if question.principle is None else f" about the principle {question.principle!r}"
@@ -99,7 +102,7 @@ class TemplateProbe:
             raise SettingsError(f"render.system: {name} takes no such text: {rejected}") from rejected
 
     def _template_roles(self) -> frozenset[Role]:
-        # The roles whose text the template prints. A turn of another role would be dropped silently.
+        # A turn of a role whose text the template doesn't print would be dropped without a word.
         probes = {
             Role.USER: (Message(Role.USER, PROBE),),
             Role.ASSISTANT: (_QUESTION, Message(Role.ASSISTANT, PROBE), _QUESTION),

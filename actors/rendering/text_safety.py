@@ -3,7 +3,7 @@
 A text is looked at twice: as it is written (`TextSafety.check`), and as the ids of its prompt (`TextSafety.check_ids`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -21,13 +21,7 @@ from actors.text.tool_calls import strings_of
 class TextSafety:
     """Finds in rows' texts what only the template, or the judge's prompt, may write."""
 
-    def __init__(
-        self,
-        family: Family,
-        control: ControlTokenFilter,
-        delimiters: Delimiters,
-        writer: PromptWriter,
-    ) -> None:
+    def __init__(self, family: Family, control: ControlTokenFilter, delimiters: Delimiters, writer: PromptWriter) -> None:
         self._family = family
         self._control = control
         self._delimiters = delimiters
@@ -80,10 +74,13 @@ class CheckedTexts:
     gigabyte of text to search.
     """
 
-    def __init__(self, safety: TextSafety, turns: ShownTurns, keeps_reasoning: bool = False) -> None:
+    def __init__(
+        self, turns: ShownTurns, check: Callable[[str], None], check_answer: Callable[[str], None] | None = None
+    ) -> None:
+        """`check` raises `Rejected` for a text of a row, `check_answer` for one of the assistant's, if that is another."""
         self._turns = turns
-        self._check = cache(safety.check)
-        self.check_answer = cache(safety.check_answer if keeps_reasoning else safety.check)
+        self._check = cache(check)
+        self.check_answer = cache(check_answer or check)
         self.check_context = cache(self._check_turns)
 
     def check(self, question: Question) -> None:

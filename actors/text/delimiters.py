@@ -103,5 +103,4 @@ def _unseen() -> dict[int, None]:
 
 @cache
 def _widthless() -> dict[int, None]:
-    # The same without white space.
     return {code: None for code in _unseen() if not chr(code).isspace()}

@@ -12,7 +12,10 @@ _VALUES = frozenset({"enum", "const", "default", "examples"})
 
 
 def check_schema(schema: Any) -> Any:
-    """The schema. Raises `ValueError` for one that isn't valid, or that can't be checked in linear time."""
+    """The schema. Raises `ValueError` for one that isn't valid, or that can't be checked in linear time.
+
+    That is one with `patternProperties`, with a pattern that RE2 can't take, or with a `$ref` that leads nowhere.
+    """
     import jsonschema  # only who has a schema needs it
 
     try:

@@ -49,8 +49,8 @@ MARKS = (
     Mark("analysis", "assistantfinal", paired=True),  # the same, decoded without its special tokens
     Mark("Here is my thought process:", "Here is my response:", paired=True),  # Granite
 )
+# Fields of messages in which servers give reasoning apart from the content.
 FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""Fields of messages in which servers give reasoning apart from the content."""
 
 _SPACE = re.compile(r"\s*")
 _ENDED = re.compile(r"\A(?:\s*\n| +)")
@@ -93,7 +93,10 @@ _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_E
 
 
 def split_reasoning(text: str) -> SplitText:
-    """Split a text after the reasoning at its beginning. Linear time in its length."""
+    """Split a text after the reasoning at its beginning. Linear time in its length.
+
+    The answer is without the empty lines before it, and None where the reasoning never ended or nothing follows it.
+    """
     cuts = _mark_ends(_folded(text))
     if cuts is None:
         return SplitText(True, None)
@@ -172,7 +175,10 @@ def _split_turn(turn: Message | Response) -> SplitText:
 
 
 def count_reasoning(requests: Sequence[ScoreRequest]) -> int:
-    """How many responses of some requests hold reasoning, in themselves or in turns before them."""
+    """How many responses of some requests hold reasoning.
+
+    A turn before the responses that holds some counts for each of them, since each is judged beside it.
+    """
     return sum(len(without_reasoning(request, Reasoning.KEEP).reasoned) for request in requests)
 
 
@@ -196,7 +202,10 @@ def is_in_marks(token: str) -> bool:
 
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
-    """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
+    """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does.
+
+    The reasoning is put between `<think>` and `</think>`. A content that begins with reasoning stays as it is.
+    """
     reasoning = _reasoning_field(message)
     if reasoning is None or split_reasoning(content).reasoned:
         return content

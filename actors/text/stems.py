@@ -5,9 +5,10 @@ split and merged separately. So the ids up to the end of such a token don't depe
 are those that the text has behind the token alone. At any other place, ids may depend on what follows: nothing is shared.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+Item = TypeVar("Item")
 Tokenize = Callable[[list[str]], list[list[int]]]
 CheckCancelled = Callable[[], None]
 """Called between pieces of work; raises an error to cancel it, once nothing waits for the result."""
@@ -51,7 +52,7 @@ class PrefixSharingTokenizer:
         stems = list(dict.fromkeys(cut.stem for cut in cuts if cut.stem))
         ids_of = dict(zip(stems, self.tokenized(stems, check_cancelled, depth - 1), strict=True)) if stems else {}
         rests: list[list[int]] = []
-        for batch in _batches([cut.rest for cut in cuts]):
+        for batch in batches((cut.rest for cut in cuts), _AT_A_TIME, len):
             check_cancelled()
             rests += self._tokenize(batch)
         # The rest was tokenized behind the special token that ends the stem, so its first id repeats the stem's last: of
@@ -92,16 +93,19 @@ class PrefixSharingTokenizer:
         return True
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    # The texts in their order, in batches of at most `_AT_A_TIME` characters (a longer text is a batch of its own).
-    batch: list[str] = []
-    length = 0
-    for text in texts:
-        if batch and length + len(text) > _AT_A_TIME:
+def batches(items: Iterable[Item], most: int, size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """The items in their order, in batches of at most this size together.
+
+    A larger item is a batch of its own.
+    """
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > most:
             yield batch
-            batch, length = [], 0
-        batch.append(text)
-        length += len(text)
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
     if batch:
         yield batch
 

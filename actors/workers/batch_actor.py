@@ -90,7 +90,6 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         return self._shown(self._scorer.score_block(items))
 
     def _shown(self, block: list[Scores]) -> list[Scores]:
-        # The scores, without texts that the run didn't ask for.
         return [tuple(replace(score, trace=()) for score in scores) for scores in block] if self._drops_texts else block
 
     def is_answer(self, result: Scores) -> bool:

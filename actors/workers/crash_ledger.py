@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from actors.errors import CrashLoop
 from actors.scorers.batch_noise import BatchNoise, largest_noise
 
-SUSPECT = 2
-"""Deaths that make work a suspect. A single one may be the machine's fault."""
+SUSPECT = 2  # deaths that make work a suspect: a single one may be the machine's fault
 
 _MAX_WARNINGS = 100
 _WORDLESS = "their processes ended without an error message; the system may have killed them (out of memory?)"
@@ -210,5 +209,4 @@ class Ledger:
         return self._restarts, self._last_error or _WORDLESS
 
     def last_error(self) -> str:
-        """The last cause of death that a process could report; empty if none could."""
         return self._last_error

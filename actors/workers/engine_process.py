@@ -58,7 +58,6 @@ class EngineProcess(ABC, Generic[Item, Result]):
         threading.Thread(target=self._report_load, name="load", daemon=True).start()
 
     def _report_load(self) -> None:
-        # Tell the ledger every few seconds how many requests are answered and under way, where that changes.
         tested, before = self.engine.load[0], (0, 0)
         while True:
             time.sleep(_LOAD_EVERY_S)
