@@ -45,21 +45,24 @@ class ChatRenderer:
 
     def _render(self, request: ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:
         draft = RequestDraft(request, self._judge, self._reasoning, self._system)
-        checked = CheckedTexts(self._turns, self._check_text)
+        checked = CheckedTexts(self._turns, self._check, self._check_answer)
         for question in draft.questions(checked.check_answer):
             check_cancelled()
             try:
                 checked.check(question)
-                messages = json.dumps(_messages(self._judge, question), ensure_ascii=False)
+                messages = check_encodable(json.dumps(_messages(self._judge, question), ensure_ascii=False))
                 draft.add_prompt(question, tuple(messages.encode()), (), "", is_truncated=False)
             except Rejected as rejected:
                 draft.reject(question.response_positions, rejected)
         return draft.finish()
 
-    def _check_text(self, text: str) -> None:
+    def _check(self, text: str) -> None:
         if self._delimiters.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
-        check_encodable(text)
+
+    def _check_answer(self, text: str) -> None:
+        self._check(text)
+        check_encodable(text)  # of each response by itself, since others may be shown beside it
 
 
 class _Messages:

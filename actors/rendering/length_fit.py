@@ -41,24 +41,25 @@ class LengthFit:
             raise Rejected(Reason.TOO_LONG)
         turns = question.context
         head = 1 if turns and turns[0].role is Role.SYSTEM else 0
-        # An exchange begins with a user's turn, so a context is only cut before one. Of system, user, assistant, user,
-        # assistant, user the cuts are 3 and 5: at 1 nothing would be dropped, and after 5 the question itself.
-        cuts = [position for position, message in enumerate(turns) if message.role is Role.USER and position > head]
 
         def without(at: int) -> Question:
             return replace(question, context=(*turns[:head], *turns[at:]))
 
+        def fits(at: int) -> bool:
+            return self._fits(without(at), check_cancelled)
+
+        # An exchange begins with a user's turn, so a context is only cut before one. Of system, user, assistant, user,
+        # assistant, user the cuts are 3 and 5: at 1 nothing would be dropped, and after 5 the question itself.
+        # `turns_left` 4 of those six turns, one of them the system's, was the cut at 6 + 1 - 4 = 3.
+        first = len(turns) + head - (draft.turns_left or len(turns))
+        cuts = [position for position in range(max(first, head + 1), len(turns)) if turns[position].role is Role.USER]
         # Each try renders and tokenizes the prompt anew. So the cut that an earlier response needed is tried first, often as
         # the only one; otherwise a bisection, of log2(cuts) tries, since a later cut only makes a prompt shorter.
-        # `turns_left` 4 of those six turns, one of them the system's, was the cut at 6 + 1 - 4 = 3.
-        first = 0
-        if draft.turns_left is not None:
-            first = bisect_left(cuts, len(turns) + head - draft.turns_left)
-        if draft.turns_left is None or first == len(cuts) or not self._fits(without(cuts[first]), check_cancelled):
-            first = bisect_left(cuts, True, lo=first, key=lambda at: self._fits(without(at), check_cancelled))
-        if first == len(cuts):
+        is_first_enough = draft.turns_left is not None and cuts and fits(cuts[0])
+        number = 0 if is_first_enough else bisect_left(cuts, True, key=fits)
+        if number == len(cuts):
             raise Rejected(Reason.TOO_LONG)
-        shorter = without(cuts[first])
+        shorter = without(cuts[number])
         draft.turns_left = len(shorter.context)
         return shorter
 
