@@ -15,7 +15,7 @@ from actors.endpoint.batches import Batches
 from actors.endpoint.client import CircuitBreaker, EndpointClient
 from actors.endpoint.completion import read_completion
 from actors.endpoint.faults import JUDGING, REWARDS, EndpointFault, FaultKind, Route
-from actors.endpoint.http import http_client, read_answer, send
+from actors.endpoint.http import http_client, post, read_answer
 from actors.endpoint.remote_model import RemoteModel
 from actors.engine.protocol import Engine, Generation, Sampling
 from actors.errors import PromptRefused
@@ -110,12 +110,8 @@ class EndpointEngine(Engine):
         Raises `EndpointFault` and `CostReached`.
         """
         size = len(json.dumps(body, ensure_ascii=False).encode())
-        most, tokens, answers, is_free = self._model.settings.cost(size, max_tokens), size / BYTES_PER_TOKEN, [], True
-
-        def note(answer: Any) -> T:
-            answers.append(answer)
-            return read(answer)
-
+        most, tokens = self._model.settings.cost(size, max_tokens), size / BYTES_PER_TOKEN
+        answer, is_free = None, True
         await self._account.reserve(most)
         try:
             if is_probe:  # it counts, but it has a time-out, and nothing is sent until it is answered
@@ -125,12 +121,12 @@ class EndpointEngine(Engine):
                 await self._requests.wait(1)
                 await self._tokens.wait(tokens)
             is_free = False
-            return await send(self._http, route, body, note)
+            answer = await post(self._http, route, body)
+            return read_answer(answer, route, read)
         except EndpointFault as fault:
             is_free = fault.is_free
             raise
         finally:
-            answer = answers[0] if answers else None
             total = usage_of(answer).get("total_tokens")
             if isinstance(total, int):
                 self._tokens.correct(total - tokens)

@@ -32,7 +32,12 @@ def http_client(url: str | None, timeout_s: float) -> Any:
 
 async def send(client: Any, route: Route, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
     """Send a request once; what `read` makes of its answer. Raises `EndpointFault`."""
-    return read_body(await answered(client.post(route.path, cast_to=str, body=body), route), route, read)
+    return read_answer(await post(client, route, body), route, read)
+
+
+async def post(client: Any, route: Route, body: Mapping[str, Any]) -> Any:
+    """The body of the answer to a request, parsed. Raises `EndpointFault`, also if it is no JSON."""
+    return _parsed(await answered(client.post(route.path, cast_to=str, body=body), route), route)
 
 
 async def answered(request: Awaitable[T], route: Route) -> T:
@@ -54,7 +59,7 @@ def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
 
     try:
         with openai.OpenAI(base_url=url, api_key=_key(), max_retries=2, timeout=_CONNECT_S) as client:
-            return read_body(client.get(route.path, cast_to=str), route, _cards)
+            return read_answer(_parsed(client.get(route.path, cast_to=str), route), route, _cards)
     except openai.NotFoundError:
         return None
     except (openai.APIError, ValueError, EndpointFault) as error:
@@ -72,26 +77,26 @@ def _cards(body: Any) -> list[Mapping[str, Any]]:
     return [card for card in listed if isinstance(card["id"], str)]
 
 
-def read_body(text: str, route: Route, read: Callable[[Any], T]) -> T:
+def read_answer(body: Any, route: Route, read: Callable[[Any], T]) -> T:
     """What `read` makes of the body of an answer with status 200.
 
     Raises `EndpointFault` for an error in it, as for that status if its code is one, and if `read` can't read it.
     """
     try:
-        body = json.loads(text)
-    except _NOT_OURS as error:
-        raise _garbled(text, route) from error
-    return read_answer(body, route, read, text)
-
-
-def read_answer(body: Any, route: Route, read: Callable[[Any], T], text: str | None = None) -> T:
-    """The same of a body that is parsed already; `text` is what was parsed, for messages."""
-    try:
         if isinstance(body, dict) and body.get("error"):
             raise _fault_in(body["error"], route)
         return read(body)
     except _NOT_OURS as error:
-        raise _garbled(json.dumps(body) if text is None else text, route) from error
+        # Half a surrogate pair, which JSON can escape, could be written nowhere.
+        text = json.dumps(body, ensure_ascii=False).encode(errors="replace").decode()
+        raise _garbled(text, route) from error
+
+
+def _parsed(text: str, route: Route) -> Any:
+    try:
+        return json.loads(text)
+    except _NOT_OURS as error:
+        raise _garbled(text, route) from error
 
 
 def _garbled(text: str, route: Route) -> EndpointFault:
