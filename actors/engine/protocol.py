@@ -1,10 +1,12 @@
 """What Assay asks of an inference engine. One module implements it on vLLM, one fakes it.
 
 An engine owns an event loop in a thread of its own, where all its coroutines run. `submit` hands a coroutine over, so a
-block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop through a
-mailbox of one item, and leaving it aborts the request.
+block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop, and leaving
+it aborts the request.
 """
 
+import asyncio
+import contextlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
@@ -16,46 +18,38 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
-from actors.engine.mailbox import Mailbox
-from actors.errors import EngineError
+from actors.errors import EngineDead, EngineError
 
 T = TypeVar("T")
 
-Places = Sequence[int] | None
-"""Positions of a prompt, counted from 0; None is the last token alone."""
+Places = Sequence[int] | None  # positions of a prompt, counted from 0; None is the last token alone
 
 
 class Task(StrEnum):
     """What an engine is started for; each engine does one of these."""
 
-    CLASSIFY = "classify"
-    """The head's outputs at the last token."""
-    TOKEN_CLASSIFY = "token_classify"
-    """The head's outputs at every position."""
-    EMBED = "embed"
-    """The outputs at the last token of a head that is applied to the engine's hidden states, outside of its model."""
+    CLASSIFY = "classify"  # the head's outputs at the last token
+    TOKEN_CLASSIFY = "token_classify"  # the head's outputs at every position
+    EMBED = "embed"  # the outputs at the last token of a `StateHead`, which is outside of the engine's model
     GENERATE = "generate"
-    VERIFY = "verify"
-    """No model: code compares texts."""
+    VERIFY = "verify"  # no model: code compares texts
 
     @property
     def pools(self) -> bool:
-        """Whether it returns the outputs of a head."""
         return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY, Task.EMBED)
 
     @property
     def writes(self) -> bool:
-        """Whether it returns text."""
         return self is Task.GENERATE
 
     @property
     def deadline_s(self) -> float:
-        """The default deadline of a prompt in seconds: a judge may generate for half an hour."""
+        """The default deadline of a prompt in seconds."""
+        # A judge that reasons writes for half an hour; code that takes over ten seconds for two texts never ends.
         return {Task.GENERATE: 3600.0, Task.VERIFY: 10.0}.get(self, 600.0)
 
     @property
     def every_position(self) -> bool:
-        """Whether it returns the head's outputs at every position of a prompt, and not only at its last token."""
         return self is Task.TOKEN_CLASSIFY
 
 
@@ -93,7 +87,6 @@ class Pooled:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The outputs at the last of the requested positions."""
         return self.rows[-1]
 
 
@@ -124,21 +117,19 @@ class StateHead(Protocol):
         """The lengths at which a prompt is cut, whose last tokens' states it takes; the last is the whole prompt's."""
 
     def outputs(self, *states: Any) -> tuple[float, ...]:
-        """The outputs by these states, which are tensors of torch, [hidden] each."""
+        """The outputs by these states, one for each of `ends`, which are tensors of torch, [hidden] each."""
 
 
 class Engine(ABC):
     """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs.
 
-    Whoever cancels a coroutine gives up on its request.
+    Whoever cancels a coroutine gives up on its request. An engine implements what its task needs: the rest raises
+    `EngineError`.
     """
 
-    max_model_len: int
-    """The longest prompt in tokens, including what is generated."""
-    reads_ids: ClassVar[bool] = True
-    """Whether the ids of prompts are tokens, and no bytes of messages."""
-    runner: str
-    """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
+    max_model_len: int  # the longest prompt in tokens, with what is generated
+    reads_ids: ClassVar[bool] = True  # the ids of prompts are tokens, and no bytes of messages
+    runner: str  # vLLM's model runner, `V1` or `V2`, for messages and for a run's record
     _admission: Admission
 
     def __init__(self) -> None:
@@ -153,7 +144,6 @@ class Engine(ABC):
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
         return self._thread.submit(work)
 
-    @abstractmethod
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
@@ -166,14 +156,15 @@ class Engine(ABC):
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
         the last token.
         """
+        raise EngineError("this engine has no head")
 
-    @abstractmethod
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         """`sampling.n` samples. `context` is as in `pool`."""
+        raise EngineError("this engine writes no text")
 
-    @abstractmethod
     def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
         """A sample each time that it has grown, on the engine's loop."""
+        raise EngineError("the text of this engine can't be read as it grows")
 
     async def stream(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
         """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
@@ -182,28 +173,61 @@ class Engine(ABC):
         """
         if sampling.n != 1:
             raise EngineError(f"a stream is one sample, not {sampling.n}")
-        mailbox: Mailbox[Generation] = Mailbox()
+        loop, states = asyncio.get_running_loop(), asyncio.Queue[Generation | None]()
 
-        async def fill() -> None:
-            async with aclosing(self.grow(ids, sampling)) as states:
-                async for state in states:
-                    mailbox.put(state)
+        def put(state: Generation | None) -> None:
+            if state is not None and not states.empty():
+                states.get_nowait()  # each state has the whole text so far, so a newer one stands for it
+            states.put_nowait(state)
 
-        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as states:
-            async for state in states:
+        def hand_over(state: Generation | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the reader's loop is closed, so that nobody needs it
+                loop.call_soon_threadsafe(put, state)
+
+        # All of it is one task of the engine's loop: the deadline of `Admission` cancels the task that entered its block.
+        async def grow() -> None:
+            async with aclosing(self.grow(ids, sampling)) as growing:
+                async for state in growing:
+                    hand_over(state)
+
+        writer = self.submit(grow())
+        writer.add_done_callback(lambda _: hand_over(None))  # and not at the end of `grow`, which may never begin
+        try:
+            while (state := await states.get()) is not None:
                 yield state
+            writer.result()  # raises its error
+        finally:
+            writer.cancel()
 
     @abstractmethod
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
 
-    @abstractmethod
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
+        with contextlib.suppress(EngineDead):  # it was closed before
+            self.submit(self._end()).result()
+            self._thread.stop()
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """What is to be done on the loop before it stops."""
+
+
+def check_ids(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise `EngineError` for a prompt without tokens, or with an id that isn't below `vocabulary`."""
+    if not ids:
+        raise EngineError("the prompt has no tokens")
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < vocabulary:
+            raise EngineError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
 
 
 def positions(ids: Sequence[int], at: Places, every_position: bool) -> Sequence[int]:
-    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position. Raises `EngineError`."""
+    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position.
+
+    Raises `EngineError` for a position outside of the prompt, or one that the engine can't read.
+    """
     last = len(ids) - 1
     if at is None:
         return (last,)

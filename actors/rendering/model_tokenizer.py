@@ -26,15 +26,13 @@ class ModelTokenizer:
         if checkpoint.given_template is not None:
             self.pretrained.chat_template = checkpoint.given_template
         self.has_used_template = False
-        """Whether any text was written by the chat template."""
         self.name: str = self.pretrained.name_or_path
         self.begin: int | None = self.pretrained.bos_token_id
         first: list[int] = self.pretrained(PROBE)["input_ids"][:1]
-        self.prepended = first if first == [self.begin] else []
-        """BOS, if the tokenizer itself prepends it to a text."""
+        self.prepended = first if first == [self.begin] else []  # BOS, if the tokenizer itself prepends it to a text
         self.vocabulary = _vocabulary(checkpoint, self.pretrained)
+        # Whether the template prints a call's arguments from their JSON text, and not from the object.
         self.takes_text = False
-        """Whether the template prints a call's arguments from their JSON text, and not from the object."""
 
     def ids(self, texts: list[str]) -> list[list[int]]:
         """The ids of each text, with no token added to them."""
@@ -86,14 +84,17 @@ class ModelTokenizer:
 
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:
-    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
+    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id.
+
+    Raises `ModelError` if the tokenizer can't be loaded.
+    """
     tokenizer = _load(model.checkpoint, model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
 
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
-    """How many token ids the model has an embedding for: there may be more than the tokenizer has tokens."""
+    # How many token ids the model has an embedding for: there may be more than the tokenizer has tokens.
     sizes = (config.get("vocab_size") for config in (checkpoint.text_config, checkpoint.config))
     return int(next(filter(None, sizes), len(tokenizer)))
 

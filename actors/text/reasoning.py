@@ -49,14 +49,14 @@ MARKS = (
     Mark("analysis", "assistantfinal", paired=True),  # the same, decoded without its special tokens
     Mark("Here is my thought process:", "Here is my response:", paired=True),  # Granite
 )
+# Fields of messages in which servers give reasoning apart from the content.
 FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""Fields of messages in which servers give reasoning apart from the content."""
 
 _SPACE = re.compile(r"\s*")
 _ENDED = re.compile(r"\A(?:\s*\n| +)")
 _CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>)\s*\Z")
+# Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time.
 _LOOKED_BACK = 80
-"""Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time."""
 _SENTENCE_ENDS = ".!?。！？…"
 _OPENS = "\"'“‘«([{<\\"
 
@@ -82,7 +82,7 @@ class HandledReasoning:
 
 
 def _folded(text: str) -> str:
-    """The text in lower case, in which every character keeps its place."""
+    # The text in lower case, in which every character keeps its place.
     return text.replace("İ", "I").lower()  # the only character whose lower case is two
 
 
@@ -93,7 +93,10 @@ _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_E
 
 
 def split_reasoning(text: str) -> SplitText:
-    """Split a text after the reasoning at its beginning. Linear time in its length."""
+    """Split a text after the reasoning at its beginning. Linear time in its length.
+
+    The answer is without the empty lines before it, and None where the reasoning never ended or nothing follows it.
+    """
     cuts = _mark_ends(_folded(text))
     if cuts is None:
         return SplitText(True, None)
@@ -165,14 +168,17 @@ def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning
 
 
 def _split_turn(turn: Message | Response) -> SplitText:
-    """The text of a turn, split. One that calls tools needs no answer after its reasoning."""
+    # The text of a turn, split. One that calls tools needs no answer after its reasoning.
     split = split_reasoning(turn.content)
     is_complete = turn.calls and split.answer is None and _mark_ends(_folded(turn.content))
     return SplitText(True, "") if is_complete else split
 
 
 def count_reasoning(requests: Sequence[ScoreRequest]) -> int:
-    """How many responses of some requests hold reasoning, in themselves or in turns before them."""
+    """How many responses of some requests hold reasoning.
+
+    A turn before the responses that holds some counts for each of them, since each is judged beside it.
+    """
     return sum(len(without_reasoning(request, Reasoning.KEEP).reasoned) for request in requests)
 
 
@@ -196,7 +202,10 @@ def is_in_marks(token: str) -> bool:
 
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
-    """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
+    """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does.
+
+    The reasoning is put between `<think>` and `</think>`. A content that begins with reasoning stays as it is.
+    """
     reasoning = _reasoning_field(message)
     if reasoning is None or split_reasoning(content).reasoned:
         return content
@@ -229,7 +238,6 @@ def _answer_or_text(text: str, split: SplitText) -> str:
 
 
 def _opening_mark(folded: str, at: int) -> Mark | None:
-    """The mark with which reasoning begins at a position, after white space; None if none does."""
     mark = next((mark for mark in _FOLDED if _begins_with(mark, folded, at)), None)
     return None if mark is None or (mark.paired and folded.find(mark.end, at) < 0) else mark
 
@@ -257,7 +265,6 @@ def _mark_ends(folded: str) -> list[int] | None:
 
 
 def _trim_answer(rest: str) -> str | None:
-    """The text after the reasoning, without the empty lines between them; None if nothing is left."""
     answer = _CLOSING.sub("", _ENDED.sub("", rest))
     return answer if answer.strip() else None
 

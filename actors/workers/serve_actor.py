@@ -20,19 +20,15 @@ from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
 
+# In which requests under way are answered, before the process ends.
 _LAST_WORDS_S = 0.1
-"""In which requests under way are answered, before the process ends."""
 
 
 class ServeActor:
     """One engine and its scorer. The constructor includes the self-test; the replica is ready when it returns."""
 
     def __init__(
-        self,
-        model: RewardModel,
-        render: RenderSettings,
-        engine: EngineSettings,
-        remember: WithScoreMemory | None = None,
+        self, model: RewardModel, render: RenderSettings, engine: EngineSettings, remember: WithScoreMemory | None = None
     ) -> None:
         self._scorer = OnlineScorer(model, render, engine, remember)
         self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
@@ -59,7 +55,7 @@ class ServeActor:
         return {"tokens": float(self._scorer.tokens_under_way)}
 
     def __del__(self) -> None:
-        """Serve calls this at the end of a replica."""
+        # Serve calls this at the end of a replica: also of one whose constructor has raised.
         if hasattr(self, "_scorer"):
             self._scorer.close()
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from actors.engine.admission import Admission
-from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault
 from actors.engine.loop_thread import LoopThread
 from actors.engine.protocol import Engine, Generation, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
@@ -209,7 +209,7 @@ def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
 
 
 def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.HANG}))
+    engine = start_fake(at={7: FakeFault.HANG})
     future = engine.submit(engine.pool([7]))
     closers = [threading.Thread(target=engine.close) for _ in range(2)]
     for closer in closers:
@@ -221,7 +221,7 @@ def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
 
 
 def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.HANG}), request_timeout_s=0.05)
+    engine = start_fake(at={7: FakeFault.HANG}, request_timeout_s=0.05)
     hung, good = pool_all(engine, [[7], [8]])
     assert isinstance(hung, EngineTimeout)
     assert isinstance(good, Pooled)
@@ -229,7 +229,7 @@ def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
 
 
 def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.HANG, 6: FakeFault.DIE}))
+    engine = start_fake(at={7: FakeFault.HANG, 6: FakeFault.DIE})
     waiting = engine.submit(engine.pool([7]))
     with pytest.raises(EngineDead):
         ask(engine, engine.pool([1, 6]))
@@ -243,13 +243,13 @@ def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> 
 
 
 def test_a_fake_can_die_be_killed_refuse_and_give_nothing_finite(start_fake: Start) -> None:
-    dying = start_fake(faults=Faults(die_after=2))
+    dying = start_fake(die_after=2)
     assert [type(answer) for answer in pool_all(dying, [[1], [2], [3]])] == [Pooled, Pooled, EngineDead]
     killed = start_fake()
     killed.kill()
     with pytest.raises(EngineDead, match="killed"):
         ask(killed, killed.health())
-    faulty = start_fake(faults=Faults(at={7: FakeFault.REFUSE, 6: FakeFault.NAN}))
+    faulty = start_fake(at={7: FakeFault.REFUSE, 6: FakeFault.NAN})
     refused, broken, good = pool_all(faulty, [[7], [6], [5]])
     assert type(refused) is EngineError
     assert isinstance(broken, Pooled)
@@ -259,8 +259,8 @@ def test_a_fake_can_die_be_killed_refuse_and_give_nothing_finite(start_fake: Sta
 
 def test_a_prompt_can_end_the_process() -> None:
     script = (
-        "from actors.engine.fake_engine import FakeEngine, FakeFault, Faults\n"
-        "engine = FakeEngine(1, 9, faults=Faults(at={7: FakeFault.EXIT}))\n"
+        "from actors.engine.fake_engine import FakeEngine, FakeFault\n"
+        "engine = FakeEngine(1, 9, at={7: FakeFault.EXIT})\n"
         "engine.submit(engine.pool([7])).result()\n"
     )
     ended = run([sys.executable, "-c", script], check=False, capture_output=True, timeout=SECONDS)
@@ -402,10 +402,11 @@ def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
     script = (
         "import os, subprocess, sys\n"
         "from actors.engine.process_reaper import ProcessReaper\n"
+        "from actors.engine.vllm_environment import variables\n"
         "tether = ProcessReaper()\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "free = subprocess.Popen(sleep)\n"
-        "with tether.marking():\n"
+        "with variables(tether.variables):\n"
         "    held = subprocess.Popen(sleep)\n"
         "print(free.pid, held.pid, flush=True)\n"
         f"{end}\n"
@@ -426,12 +427,13 @@ def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_f
     script = (
         "import os, subprocess, sys\n"
         "from actors.engine.process_reaper import ProcessReaper\n"
+        "from actors.engine.vllm_environment import variables\n"
         "tether = ProcessReaper()\n"
         "sharing = 'from multiprocessing.shared_memory import SharedMemory; import setproctitle, time; '\n"
         "sharing += 'setproctitle.setproctitle(str(10**200)); '\n"
         "sharing += 'mine = SharedMemory(create=True, size=9); print(mine.name, flush=True); time.sleep(600)'\n"
         "free = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
-        "with tether.marking():\n"
+        "with variables(tether.variables):\n"
         "    held = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
         "names = free.stdout.readline().strip(), held.stdout.readline().strip()\n"
         "tether.note()\n"

@@ -306,7 +306,7 @@ def test_a_deterministic_engine_takes_one_prompt_at_a_time_on_a_cpu() -> None:
     arguments = engine_arguments(Task.CLASSIFY, EngineSettings(deterministic=True), on_cpu=True)
     assert (arguments["max_num_seqs"], arguments["enable_prefix_caching"]) == (1, False)
     settings = EngineSettings(deterministic=True, engine_args={"max_num_seqs": 8})
-    with pytest.raises(SettingsError, match="sets max_num_seqs itself"):
+    with pytest.raises(SettingsError, match="can't hold 'max_num_seqs': a deterministic engine on a CPU sets it itself"):
         engine_arguments(Task.CLASSIFY, settings, on_cpu=True)
     assert engine_arguments(Task.CLASSIFY, settings, on_cpu=False)["max_num_seqs"] == 8
 

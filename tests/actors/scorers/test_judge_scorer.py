@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.contracts.judge import Judge
-from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout, PromptRefused, SettingsError
 from actors.records import (
@@ -356,7 +356,7 @@ def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
 
 def test_equal_prompts_share_the_death_of_an_engine() -> None:
     with pytest.raises(EngineDead):
-        changing(judge("r3", POINTWISE), [7, 7], lambda number: "", faults=Faults(at={7: FakeFault.DIE}))
+        changing(judge("r3", POINTWISE), [7, 7], lambda number: "", at={7: FakeFault.DIE})
 
 
 def changing(
@@ -495,7 +495,7 @@ def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: J
     ("fault", "reason"), [(FakeFault.REFUSE, Reason.ENGINE_REFUSED), (FakeFault.HANG, Reason.ENGINE_TIMEOUT)]
 )
 def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged, fault: FakeFault, reason: Reason) -> None:
-    scores = judged.scores(judge(), LARGER, faults=Faults({0: fault}), request_timeout_s=0.05)
+    scores = judged.scores(judge(), LARGER, at={0: fault}, request_timeout_s=0.05)
     assert [score.reason for score in scores] == [reason] * 2
     assert len(judged.calls) <= 2
 
@@ -583,7 +583,7 @@ def test_only_those_fail_of_whom_a_vote_wasnt_heard() -> None:
 
 def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:
     with pytest.raises(EngineDead):
-        judged.scores(judge(), LARGER, faults=Faults({0: FakeFault.DIE}))
+        judged.scores(judge(), LARGER, at={0: FakeFault.DIE})
 
 
 def test_tokens_are_shared_among_those_that_are_shown_together(judged: Judged) -> None:
