@@ -8,15 +8,16 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import click
 
 from actors.errors import AssayError, AuditError, GateFailed, UserError
 from actors.text.visible import visible
-from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
+from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options
 from pipelines.cli.grouped_help import Command, CommandGroup
+from pipelines.cli.steps import do_step
 from pipelines.data.storage import is_in_job
 from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettings
 from pipelines.settings.run_settings import CascadeSettings, CheckSettings, EnsembleSettings, ScoreSettings
@@ -224,9 +225,7 @@ def score(as_json: bool, **options: Any) -> None:
 
     Run the same command again to resume after an interruption.
     """
-    from pipelines.cli.commands.sampling import do_run
-
-    do_run("score", build_from(ScoreSettings, options), as_json)
+    do_step("score", build_from(ScoreSettings, options), as_json)
 
 
 @cli.command()
@@ -242,7 +241,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
     are on different scales. Run the same command again to resume after an interruption; with another --combine, the scores
     are combined again without running a model. To give models different settings, use a recipe.
     """
-    _ensemble(build_from(EnsembleSettings, options), as_json)
+    do_step("ensemble", build_from(EnsembleSettings, options), as_json)
 
 
 @cli.command()
@@ -262,7 +261,7 @@ def cascade(as_json: bool, **options: Any) -> None:
     by which it is calibrated what they leave open. OUTPUT is a scored corpus whose column `kept` has the decision. Run the
     same command again to resume after an interruption.
     """
-    _cascade(build_from(CascadeSettings, options), as_json)
+    do_step("cascade", build_from(CascadeSettings, options), as_json)
 
 
 @cli.command("filter")
@@ -272,7 +271,7 @@ def cascade(as_json: bool, **options: Any) -> None:
 @json_option
 def filter_(as_json: bool, **options: Any) -> None:
     """Write the rows of the scored corpus SCORED that meet a condition to the folder OUTPUT; without OUTPUT, count them."""
-    _filter(build_from(FilterSettings, options), as_json)
+    do_step("filter", build_from(FilterSettings, options), as_json)
 
 
 @cli.command("label-sample")
@@ -314,31 +313,8 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     with recipe_engines(stages) as engines_for:
         for steps in stages:
             recipe_preflight.check_steps(steps)
-            _run_steps(steps, as_json, engines_for)
-
-
-def _run_steps(steps: Mapping[str, Any], as_json: bool, engines_for: Callable[[Any], Any]) -> None:
-    from pipelines.cli.commands import evaluate, report, sampling
-
-    for name, step in steps.items():
-        start_pipeline = engines_for(step)
-        match name:
-            case "score":
-                sampling.do_run(name, step, as_json, start_pipeline=start_pipeline)
-            case "sample" | "refine":
-                sampling.do_run(name, step, as_json)
-            case "ensemble":
-                _ensemble(step, as_json)
-            case "cascade":
-                _cascade(step, as_json)
-            case "filter":
-                _filter(step, as_json)
-            case "choose" | "pairs" | "export":
-                sampling.do_export(name, step, as_json)
-            case "evaluate":
-                evaluate.run_evaluation(step, as_json)
-            case "report":
-                report.write_report(step, as_json)
+            for name, step in steps.items():
+                do_step(name, step, as_json, engines_for(step))
 
 
 @cli.command()
@@ -350,39 +326,3 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each of the choices
     click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
-
-
-def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import tell
-    from pipelines.cli.report import ensemble_report
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.workflows.ensembles import score_ensemble
-
-    with silence_ray():
-        summary = score_ensemble.ensemble(settings, TerminalProgress())
-    tell(as_json, summary.as_json(), ensemble_report(summary, settings))
-    summary.combined.check_scored()
-
-
-def _cascade(settings: CascadeSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import tell
-    from pipelines.cli.report import cascade_report
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.workflows.cascades import score_cascade
-
-    with silence_ray():
-        summary = score_cascade.cascade(settings, TerminalProgress())
-    tell(as_json, summary.as_json(), cascade_report(summary, settings))
-    summary.combined.check_scored()
-
-
-def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import say, tell_made
-    from pipelines.cli.report import kept_report
-    from pipelines.results.filtering import filter_corpus
-    from pipelines.results.hub.upload import check_hub, upload_made
-
-    check_hub(settings, settings.output)
-    summary = filter_corpus.keep(settings, lambda text: say(f"filter: {text}", err=True))
-    upload = upload_made(settings, settings.output)
-    tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

@@ -48,12 +48,6 @@ def tell(as_json: bool, document: Any, report: Iterable[str | Table]) -> None:
         show(report)
 
 
-def tell_made(as_json: bool, document: dict[str, Any], report: Iterable[str | Table], upload: "Upload | None") -> None:
-    """As `tell`, of a result that may have been uploaded to the Hugging Face Hub."""
-    hub = {} if upload is None else {"hub": upload}
-    tell(as_json, {**document, **hub}, [*report, *map(upload_text, hub.values())])
-
-
 def upload_text(upload: "Upload") -> str:
     """Where a result was uploaded to, for people."""
     return f"Uploaded to {upload.url} ({'anybody may read it' if upload.public else 'private'}), commit {upload.commit}"

@@ -25,7 +25,14 @@ from pipelines.run.sampling.refine_prompts import RefineSummary
 from pipelines.run.sampling.sample_prompts import SampleSummary
 from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.refine_settings import RefineSettings
-from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    CascadeSettings,
+    EnsembleSettings,
+    MembersSettings,
+    RunSettings,
+    SampleSettings,
+    ScoreSettings,
+)
 from pipelines.workflows.cascades.score_cascade import CascadeSummary
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
 
@@ -67,7 +74,7 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
         )
         if len(spent["fingerprints"]) > 1:
             yield f"Its engine has changed meanwhile: it named {len(spent['fingerprints'])} system_fingerprints"
-    yield from _place_report(settings.engine.engine == "fake", settings.output)
+    yield from _place_report(settings)
 
 
 def _labelled_benchmark(folder: str) -> str | None:
@@ -104,24 +111,28 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
             f"{agreement.too_few:,} of {agreement.prompts:,} prompts have fewer than the {agreement.needed} responses "
             "among which one can be suspect"
         )
-    made_up = any((model.engine or settings.engine).engine == "fake" for model in settings.models)
-    yield from _place_report(made_up, settings.output)
+    yield from _place_report(settings)
 
 
 def cascade_report(summary: CascadeSummary, settings: CascadeSettings) -> Report:
     """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows."""
     yield from _summary_report(summary.combined)
     yield from (f"{title}: {text}" for title, text in cascade_lines(summary.cascade))
-    made_up = any((model.engine or settings.engine).engine == "fake" for model in settings.models)
     kept, output = summary.combined.flags.get(KEPT, 0), shlex.quote(settings.output)
     yield f"Kept: {kept:,} responses; `assay filter {output} OUTPUT --where {KEPT}` writes their rows"
-    yield from _place_report(made_up, settings.output)
+    yield from _place_report(settings)
 
 
-def _place_report(made_up: bool, output: str) -> Report:
-    if made_up:
+def is_made_up(run: RunSettings) -> bool:
+    """Whether rewards of a run, or of a member of it, are made up by the fake engine."""
+    engines = [model.engine or run.engine for model in run.models] if isinstance(run, MembersSettings) else [run.engine]
+    return any(engine.engine == "fake" for engine in engines)
+
+
+def _place_report(run: RunSettings) -> Report:
+    if is_made_up(run):
         yield MADE_UP
-    yield f"Scored corpus: {output.rstrip('/')}/parts/*.parquet, and manifest.json beside it"
+    yield f"Scored corpus: {run.output.rstrip('/')}/parts/*.parquet, and manifest.json beside it"
 
 
 def _summary_report(summary: Summary, reasoning: Reasoning | None = None) -> Report:
@@ -222,7 +233,7 @@ def _writers_report(summary: SampleSummary | RefineSummary, settings: SampleSett
             yield f"Prompt tokens of the {model}, this time: {_token_shares(total, cached)}"
     if usage.retries:
         yield f"The endpoint was asked again {usage.retries:,} times, this time"
-    yield from _place_report(settings.engine.engine == "fake", settings.output)
+    yield from _place_report(settings)
 
 
 def export_report(output: str, summary: ExportSummary) -> Report:

@@ -36,10 +36,6 @@ _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
 
 
-class BrokenManifest(OutputError):
-    """A manifest that is empty or truncated."""
-
-
 @dataclass(frozen=True)
 class Manifest:
     """The manifest of a scored folder. `run` ends the names of its parts; "" until the run is `started`.
@@ -222,13 +218,10 @@ def files_mark(files: Sequence[InputFile]) -> str:
 
 
 def read_manifest(folder: str) -> Manifest | None:
-    """The manifest of a folder, or None if it has none.
-
-    Raises `OutputError` if it can't be understood, and `BrokenManifest`, a kind of it, if it isn't JSON.
-    """
+    """The manifest of a folder, or None if it has none. Raises `OutputError` if it can't be understood."""
     path = storage.folder(folder).file(NAME)
     try:
-        document = _parsed(path, storage.folder(folder).read(NAME))
+        document = json.loads(storage.folder(folder).read(NAME), object_hook=_file_or_mapping)
         if document["assay"] != _VERSION:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(document["files"])
@@ -257,15 +250,6 @@ def read_manifest(folder: str) -> Manifest | None:
         raise OutputError(f"{folder} is a file, and a folder is needed") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputError(f"{path} is no manifest of Assay: {error}") from error
-
-
-def _parsed(path: str, text: bytes) -> Any:
-    try:
-        return json.loads(text, object_hook=_file_or_mapping)
-    except ValueError as error:
-        raise BrokenManifest(
-            f"{path} is no manifest of Assay: {error}; the command that scored the corpus writes it again"
-        ) from error
 
 
 def _file_or_mapping(entry: dict[str, Any]) -> Any:
