@@ -17,15 +17,11 @@ class Piece(NamedTuple):
     range: Range
 
 
-def by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> dict[int, list[Piece]]:
-    """What parts cover of each file, by its index, sorted by position; `extents` are those of all files."""
-    return {index: list(pieces) for index, pieces in file_by_file(sorted(parts), extents)}
-
-
 def file_by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> Iterator[tuple[int, Iterator[Piece]]]:
-    """What sorted parts cover of each file of which they cover something, as `by_file`, in the order of files.
+    """What sorted parts cover of each file of which they cover something, by its index, in the order of files.
 
-    Holds only what parts cover of files that come later. The pieces of a file are to be taken before the next file.
+    `extents` are those of all files. Holds only what parts cover of files that come later: the pieces of a file are to be
+    taken before the next file.
     """
     grouped = itertools.groupby(_pieces(parts, extents), key=lambda piece: piece[0])
     return ((index, (piece for _, _, piece in pieces)) for index, pieces in grouped)

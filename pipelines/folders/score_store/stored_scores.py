@@ -72,15 +72,13 @@ class Lookup:
 class StoredUnits:
     """The store of one identity, as a process sees it. May be called from several threads at a time."""
 
-    def __init__(
-        self, folder: Folder, identity: str, report: Report, *, compares: bool, index: KeyIndex | None = None
-    ) -> None:
+    def __init__(self, folder: Folder, identity: str, report: Report, *, compares: bool) -> None:
         """`identity` is the digest whose folder it is, `compares` as in `units_of`; `report` gets what goes wrong."""
         self._folder = folder
         self._identity = identity
         self._report = report
         self._compares = compares
-        self._index = index or KeyIndex()
+        self._index = KeyIndex()
         self._index_lock = threading.Lock()  # held for as long as a segment takes to be added
         self._lock = threading.Lock()  # of all that follows
         self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
@@ -264,17 +262,8 @@ class StoredUnits:
 class StoredScores(StoredUnits):
     """A scorer's `score_block`, with the store of one identity around it."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        identity: str,
-        score_block: ScoreBlock,
-        report: Report,
-        *,
-        compares: bool,
-        index: KeyIndex | None = None,
-    ) -> None:
-        super().__init__(folder, identity, report, compares=compares, index=index)
+    def __init__(self, folder: Folder, identity: str, score_block: ScoreBlock, report: Report, *, compares: bool) -> None:
+        super().__init__(folder, identity, report, compares=compares)
         self._score_block = score_block
         self._blocks_in_work = 0
 

@@ -5,13 +5,16 @@ are exact up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-
 quantiles are within half a percent of rank.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reason, Status
@@ -27,6 +30,7 @@ from pipelines.folders.run_folder.columns import (
     REWARD,
     ROW,
     SCORES,
+    SHAPE,
     STATUS,
     TEXT,
     TRUNCATED,
@@ -34,11 +38,10 @@ from pipelines.folders.run_folder.columns import (
 )
 from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.run_folder.part import Counts
-from pipelines.folders.run_folder.parts import Parts, unreadable
+from pipelines.folders.run_folder.parts import Parts, read_tables, unreadable
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.label_agreement import label_agreement
 from pipelines.folders.scored_corpus.part_files import check_contents, read_unordered
-from pipelines.folders.scored_corpus.shape_counts import count_shapes
 from pipelines.folders.scored_corpus.unscored import first_examples, unscored_lines
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -50,6 +53,9 @@ _EXACT = 100_000
 """100,000 numbers take about a megabyte. (Of fewer than twenty, the sketch can give quantiles above the maximum.)"""
 _LOOKED_AT_FOR_REPEATS = 1_000_000
 """Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each."""
+
+
+_SHAPE_THREADS = 8  # parts are read one by one for shapes, and in a store each is a request or two
 
 
 @dataclass(frozen=True)
@@ -260,3 +266,28 @@ def order_counts(connection: Any, columns: Columns) -> dict[str, int]:
 def _only_row(connection: Any, statement: str) -> tuple[Any, ...]:
     (row,) = connection.execute(statement).fetchall()  # to its end, or the connection takes no other statement
     return tuple(row)
+
+
+def count_shapes(parts: Parts, columns: Columns) -> dict[str, int]:
+    """The input rows of each shape, the most frequent first. Raises `SourceError` if a part can't be read."""
+    row, shape = columns.prefix + ROW, columns.prefix + SHAPE
+    with ThreadPoolExecutor(_SHAPE_THREADS) as threads:
+        by_part = threads.map(lambda part: _shapes_in(parts.path(part), row, shape), parts.listing())
+        counts = sum(by_part, Counter[str]())
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def _shapes_in(path: str, row: str, shape: str) -> Counter[str]:
+    """The rows of one part, which holds each of its rows whole: the responses to a row are neighbours, and the first counts.
+
+    In SQL, `count(distinct row)` would hold the names of all rows of the corpus in memory.
+    """
+    counts: Counter[str] = Counter()
+    last: str | None = None
+    for table in read_tables(path, [row, shape]):
+        rows, shapes = (column.combine_chunks() for column in table.columns)
+        before = pa.concat_arrays([pa.array([last], rows.type), rows[:-1]])
+        firsts = shapes.filter(pc.fill_null(pc.not_equal(rows, before), True)).drop_null()
+        counts.update({entry["values"]: entry["counts"] for entry in pc.value_counts(firsts).to_pylist()})
+        last = rows[-1].as_py()
+    return counts
