@@ -23,8 +23,8 @@ from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettin
 from pipelines.settings.run_settings import CascadeSettings, CheckSettings, EnsembleSettings, ScoreSettings
 
 PROGRAM = "assay"
+# What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does
 _BROKEN_PIPE = 141
-"""What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does."""
 
 
 def main() -> None:
@@ -80,12 +80,11 @@ def _stop_message(error: Exception) -> tuple[str, int]:
 
 
 def _writes_nothing() -> bool:
-    """Whether the command has no result that it could resume."""
     return sys.argv[1:2] in (["check"], ["models"], ["plan"], ["serve"], ["status"])
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether the cause is a full disk or quota: then the command is right, and can resume once there is space."""
+    # A full disk or quota, wherever in the chain of causes: then the command is right, and resumes once there is space
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -94,7 +93,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _how_to_resume() -> str:
-    """The command that resumes this one, and what must be left out of it, since it would delete what is written."""
+    # The command as it was given, but without what would delete the rows that are written
     from pipelines.settings.recipe import read_recipe
 
     words = _without_overwrite(sys.argv[1:])
@@ -148,18 +147,15 @@ class _Commands(CommandGroup):
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the jobs."""
         return [name for names in self.JOBS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name."""
         if cmd_name not in self.ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(importlib.import_module(self.ELSEWHERE[cmd_name]), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each job, with a sentence for each command."""
         for job, names in self.JOBS.items():
             self.write_commands(ctx, formatter, job, names)
 

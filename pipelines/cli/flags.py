@@ -19,8 +19,7 @@ from pipelines.settings.options import Leaf, build, leaves
 Function = Callable[..., None]
 S = TypeVar("S", bound=Settings)
 
-command = functools.partial(click.command, cls=Command)
-"""Declares a command whose --help-all lists its settings."""
+command = functools.partial(click.command, cls=Command)  # declares a command whose --help-all lists its settings
 json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 
 recipe_assignments = click.option(
@@ -42,7 +41,10 @@ def silence_ray() -> Iterator[None]:
 
 
 def argument(name: str, about: str | type[Settings], **options: Any) -> Callable[[Function], Function]:
-    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings."""
+    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings.
+
+    `options` are click's, such as `nargs`.
+    """
     if not isinstance(about, str):
         about = next(leaf.about for leaf in leaves(about) if leaf.name == name)
     return click.argument(name, help=about, shell_complete=complete_value, **options)
@@ -78,12 +80,18 @@ def settings_options(
 
 
 def build_from(settings: type[S], options: Mapping[str, Any]) -> S:
-    """The settings of options that were given. Raises one `SettingsError` that lists every mistake with its flag."""
+    """The settings of options that were given. Raises one `SettingsError` that lists every mistake with its flag.
+
+    A setting that wasn't given keeps its default, which `build` knows.
+    """
     return build(settings, given_options(options), spell)
 
 
 def spell(name: str) -> str:
-    """How a person writes a setting of the command that runs."""
+    """How a person writes a setting of the command that runs.
+
+    As an option, as an argument, or as `--set section.name`; a name that is none of these stays as it is.
+    """
     parameters = click.get_current_context().command.params
     parameter = next((parameter for parameter in parameters if parameter.name == name), None)
     if isinstance(parameter, click.Option):
@@ -127,7 +135,10 @@ def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options and settings that were given on the command line; the settings have the defaults of all others."""
+    """The options and settings that were given on the command line; the settings have the defaults of all others.
+
+    Raises `SettingsError` for a setting that is given both as an option and by `--set`.
+    """
     options_given = {name: value for name, value in options.items() if value is not None and name != ASSIGNED}
     assigned = options.get(ASSIGNED) or {}
     if twice := sorted(options_given.keys() & assigned.keys()):

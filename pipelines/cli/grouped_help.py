@@ -15,10 +15,8 @@ from pipelines.settings.options import Leaf
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-ASSIGNED = "assigned"
-"""The parameter of a command that has what `--set` gives, by the settings' names."""
-OTHERS = "others"
-"""The heading of settings that are about nothing in particular; the last one."""
+ASSIGNED = "assigned"  # the parameter of a command that has what `--set` gives, by the settings' names
+OTHERS = "others"  # the heading of settings that are about nothing in particular; the last one
 _ALL = "assay.help_all"
 _FORMS: Mapping[Any, str] = {int: "INTEGER", float: "NUMBER", tuple: "[A, B]"}
 
@@ -27,7 +25,6 @@ class Option(click.Option):
     """An option whose help lists the names that it takes, which are imported only when help is shown."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The option's help, with those names."""
         record = super().get_help_record(ctx)
         return record and (record[0], record[1] + _listed(ctx.info_name, self.name))
 
@@ -39,14 +36,13 @@ class OneValue(Option):
         super().__init__(*arguments, **{**options, "multiple": True})
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """The value, or None. Raises `click.UsageError` if there are several."""
         values = super().process_value(ctx, value)
         if values and len(values) > 1:
             raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
         return values[0] if values else None
 
     def value_is_missing(self, value: Any) -> bool:
-        """Never: what is missing is told with all other mistakes, when the settings are built."""
+        # What is missing is told with all other mistakes, when the settings are built
         return False
 
 
@@ -60,21 +56,18 @@ class AssignedSettings(click.Option):
         self.settings = settings
 
     def process_value(self, ctx: click.Context, value: Any) -> dict[str, Any] | None:
-        """The settings that are given, by their names. Raises `SettingsError` for what isn't one."""
         flat: dict[str, Any] = {}
         for leaf, keys, value_given in read_assignments(super().process_value(ctx, value), self.settings):
             flat = assign(None, flat, (leaf.name, *keys), value_given)
         return flat or None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """The paths that begin so, of the settings that have no option."""
         from click.shell_completion import CompletionItem
 
         paths = [f"{leaf.path}=" for leaf in self.settings if not leaf.is_option]
         return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
 
     def sections(self) -> list[tuple[str, list[Leaf]]]:
-        """The settings that have no option, by their section: what it is called and about, and those in it."""
         settings = sorted((leaf for leaf in self.settings if not leaf.is_option), key=lambda leaf: not leaf.sections)
         return [(title, list(group)) for title, group in groupby(settings, _title)]
 
@@ -91,7 +84,6 @@ class Command(click.Command):
             )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read a command line. Raises `click.UsageError`: of an option that is a setting, with how to set that."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -101,7 +93,6 @@ class Command(click.Command):
             raise click.UsageError(f"{error.option_name} is no option, but a setting: {way}", ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, those that must be given first; and all settings, if they are asked for."""
         options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
         options.sort(key=lambda option: not option.required)
         with formatter.section("Options"):
@@ -115,7 +106,6 @@ class Command(click.Command):
 
 
 def _assignment(option: str, settings: Sequence[Leaf]) -> str | None:
-    """What sets, by --set, what somebody gave as an option; None if it is no setting."""
     name = option.removeprefix("--").replace("-", "_")
     paths = {leaf.name: leaf.path for leaf in settings if not leaf.is_option}
     if name in paths:
@@ -128,18 +118,19 @@ class CommandGroup(click.Group):
     """Commands, each with a whole sentence of what it does."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all of them, as one section."""
         self.write_commands(ctx, formatter, "Commands", self.list_commands(ctx))
 
     def write_commands(self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: Sequence[str]) -> None:
-        """Write a section of commands."""
         commands = [(name, self.get_command(ctx, name)) for name in names]
         with formatter.section(title):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands if command])
 
 
 def settable(parameters: Iterable[click.Parameter]) -> list[Leaf]:
-    """All settings that `--set` takes, of a command with these parameters."""
+    """All settings that `--set` takes, of a command with these parameters.
+
+    None for a command all of whose settings are options.
+    """
     return [leaf for parameter in parameters if isinstance(parameter, AssignedSettings) for leaf in parameter.settings]
 
 
@@ -151,7 +142,10 @@ def _title(leaf: Leaf) -> str:
 
 
 def setting_form(leaf: Leaf) -> str:
-    """How a setting is given after --set: `engine.max_in_flight=INTEGER`."""
+    """How a setting is given after --set: `engine.max_in_flight=INTEGER`.
+
+    Closed sets are listed; a mapping takes a name of its own behind the path.
+    """
     kind = plain_type(leaf.field.annotation)
     if typing.get_origin(kind) is dict:
         return f"{leaf.path}.NAME=VALUE"

@@ -9,6 +9,8 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+# Where the names are that an option takes, as MODULE:NAME: imported only for help and completion, as most are heavy. Keys
+# are an option's name, or a command and an option.
 _PLACES: Mapping[str, str] = {
     "pairs trainer": "pipelines.results.exports.trainers:PAIR_FORMATS",
     "export trainer": "pipelines.results.exports.trainers:RESPONSE_FORMATS",
@@ -20,13 +22,15 @@ _PLACES: Mapping[str, str] = {
     "cascade format": "pipelines.data.formats:formats",
     "family": "actors.reward_model:families",
 }
-"""Where the names are that an option takes; keys are an option's name, or a command and an option."""
 _REFUSED: Mapping[str, str] = dict.fromkeys(("engine_args", "policy_engine_args"), "actors.engine.engine_arguments:OURS")
 _MODELS = {"model", "models", "policy", "feedback", "edit"}
 
 
 def listed_values(command: str | None, option: str | None) -> list[tuple[str, list[str]]]:
-    """What the help of an option says of names: introductions, each with the names that the option takes or refuses."""
+    """What the help of an option says of names: introductions, each with the names that the option takes or refuses.
+
+    `command` and `option` are names as click has them; of most options nothing is listed.
+    """
     if place := _PLACES.get(f"{command} {option}") or _PLACES.get(f"{option}"):
         return [("there are", _names_at(place))]
     place = _REFUSED.get(f"{option}")
@@ -34,7 +38,10 @@ def listed_values(command: str | None, option: str | None) -> list[tuple[str, li
 
 
 def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """The values that the shell offers for an option or argument that takes text: names, or else paths."""
+    """The values that the shell offers for an option or argument that takes text: names, or else paths.
+
+    Where none of the names begins so, paths are offered: a model may be a folder.
+    """
     from click.shell_completion import CompletionItem
 
     place = _PLACES.get(f"{context.info_name} {parameter.name}") or _PLACES.get(f"{parameter.name}")

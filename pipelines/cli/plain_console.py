@@ -15,16 +15,14 @@ from actors.text.visible import line
 if TYPE_CHECKING:
     from pipelines.results.hub.upload import Upload
 
+# The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning
 JSON_VERSION_KEY, JSON_VERSION = "assay_json", 1
-"""The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning."""
 
-Report = Iterator[str | Table]
-"""What a command says at its end: lines of text, and tables."""
+Report = Iterator[str | Table]  # what a command says at its end
 
 
 class _PlainConsole(Console):
-    """Every text, cell and title passes here; what is of several lines is given as `Text`."""
-
+    # Every text, cell and title passes here; what is of several lines is given as `Text`
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(line(text), **how)
 
@@ -35,7 +33,10 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a dataclass or a mapping as a line of JSON, which begins with the version of its form."""
+    """Print a dataclass or a mapping as a line of JSON, which begins with the version of its form.
+
+    A dataclass inside it becomes an object, too.
+    """
     content = document if isinstance(document, Mapping) else asdict(document)
     click.echo(json.dumps({JSON_VERSION_KEY: JSON_VERSION, **content}, default=asdict))
 

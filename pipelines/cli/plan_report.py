@@ -44,13 +44,15 @@ class TokenisingProgress:
             self._shown_at, self._is_shown = now, True
 
     def done(self) -> None:
-        """End the line."""
         if self._is_shown:
             self._screen.end()
 
 
 def plan_report(plan: CorpusPlan) -> Report:
-    """A plan, as lines of text and a table."""
+    """A plan, as lines of text and a table.
+
+    Of each amount it shows the estimate and the bounds of its 95 % interval, which are equal where all rows were read.
+    """
     rows = plan.looked["rows"]
     tokenised = f"all {rows:,} rows" if plan.looked["exact"] else f"{rows:,} rows drawn at random"
     size = sum(file.size for file in plan.files)
@@ -83,13 +85,13 @@ def _amounts(plan: CorpusPlan) -> Table:
 
 
 def _whole(estimate: Estimate) -> list[str]:
-    """Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact."""
+    # Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact
     low, high = math.floor(estimate.low + _NOISE), math.ceil(estimate.high - _NOISE)
     return [f"{number:,.0f}" for number in (estimate.value, low, high)]
 
 
 def _decimals(estimate: Estimate) -> list[str]:
-    """Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0."""
+    # Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0
     for decimals in range(2, 7):
         shown = [f"{number:,.{decimals}f}" for number in estimate]
         if (shown[1] != shown[2] or estimate.is_exact) and (float(estimate.value) == 0 or shown[0].strip("0.,")):

@@ -39,10 +39,8 @@ def _starts_engines(step: Any) -> bool:
 
 
 def _asked(step: Any) -> object:
-    """What steps that share an engine have in common. Nothing of an endpoint or a verifier, without an engine to keep.
-
-    Nor of a pool whose size changes: Ray Data's alone does.
-    """
+    # What steps that share an engine have in common. Nothing of an endpoint or a verifier, without an engine to keep.
+    # Nor of a pool whose size changes: Ray Data's alone does.
     if not isinstance(step, ScoreSettings) or step.engine.engine == "none" or step.work.max_replicas is not None:
         return object()
     model = step.model

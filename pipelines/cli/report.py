@@ -13,12 +13,10 @@ from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
 from pipelines.folders.run_folder.columns import FROM_STORE, KEPT, REASONED, SUSPECT
-from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.scored_corpus.candidates import LabelAgreement
 from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
 from pipelines.folders.scored_corpus.unscored import unscored_lines
-from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.run.sampling.refine_prompts import RefineSummary
@@ -51,11 +49,11 @@ _COUNTS = {
 
 
 def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
-    """A scored corpus."""
+    """A scored corpus.
+
+    Figures that are zero or were not asked for have no line.
+    """
     yield from _summary_report(summary, settings.render.reasoning)
-    if not summary.labels and (benchmark := _labelled_benchmark(settings.output)):
-        command = f"assay evaluate {shlex.quote(settings.output.rstrip('/'))}"
-        yield f"Labels: rows of {benchmark} have labels of their own, by which `{command}` grades"
     if summary.repeats:
         choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --strategy all --set distinct=1"
         yield (
@@ -75,15 +73,6 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
         if len(spent["fingerprints"]) > 1:
             yield f"Its engine has changed meanwhile: it named {len(spent['fingerprints'])} system_fingerprints"
     yield from _place_report(settings)
-
-
-def _labelled_benchmark(folder: str) -> str | None:
-    """The name of the benchmark whose fields the rows of a scored corpus have, its labels among them; None if none fits."""
-    if (manifest := read_manifest(folder)) is None:
-        return None
-    shape, fields = manifest.identity.get("shape"), {*manifest.columns.carried.names}
-    fitting = (each for each in benchmarks().values() if shape in each.shapes and each.needs and fields >= {*each.needs})
-    return next((benchmark.title.partition(":")[0] for benchmark in fitting), None)
 
 
 def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Report:
@@ -115,7 +104,10 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
 
 
 def cascade_report(summary: CascadeSummary, settings: CascadeSettings) -> Report:
-    """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows."""
+    """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows.
+
+    The command that writes the kept rows is named with the folder as it was given.
+    """
     yield from _summary_report(summary.combined)
     yield from (f"{title}: {text}" for title, text in cascade_lines(summary.cascade))
     kept, output = summary.combined.flags.get(KEPT, 0), shlex.quote(settings.output)
@@ -300,7 +292,6 @@ def _label_report(labels: Mapping[str, Any]) -> Report:
 
 
 def _field_report(summary: ExportSummary | FilterSummary) -> Report:
-    """The input's own fields in what was written: which rows are without one, and what readers make of them."""
     if summary.left_fields:
         counts = "; ".join(f"{count:,} without {reason}" for reason, count in summary.left_fields.items())
         yield f"Rows without a field of the input: {counts}"

@@ -25,10 +25,9 @@ from pipelines.run.runtime.progress import Meter
 from pipelines.settings import recipe
 from pipelines.settings.rescore_settings import RETRIED
 
-_RECENT_PARTS = 100
-"""The rate and the remaining time are estimated from the newest 100 parts: the rate of the start would mislead."""
+_RECENT_PARTS = 100  # the rate is that of the newest parts: the start's, with engines that load, would mislead
+# Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million
 _REASON_PARTS, _READERS = 200, 16
-"""Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million."""
 
 
 class RunState(StrEnum):
@@ -57,7 +56,6 @@ class RunHolder:
 
     @classmethod
     def of(cls, holding: Holding) -> "RunHolder":
-        """From a lease."""
         holder = holding.holder
         ago = max(0.0, time.time() - holder.renewed)
         return cls(holder.host, holder.pid, holder.began, ago, holder.is_gone)
@@ -166,7 +164,10 @@ def _unended_retry(folder: str, manifest: Manifest) -> str | None:
 
 
 def state_of(complete: bool, holding: Holding | None) -> RunState:
-    """What became of a run or a command, from whether all is there, and from its lease."""
+    """What became of a run or a command, from whether all is there, and from its lease.
+
+    A lease that is alive comes first: a complete run may be working again, at a retry or what is appended.
+    """
     if holding is not None and holding.is_alive:
         return RunState.RUNNING
     if complete:
@@ -177,10 +178,8 @@ def state_of(complete: bool, holding: Holding | None) -> RunState:
 def _reasons(
     run: Parts, manifest: Manifest, complete: bool, parts: Sequence[Part]
 ) -> tuple[dict[str, int], tuple[int, int], Sequence[Example]]:
-    """Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
-
-    With them, of how many parts they are and how many there are with such responses, and examples.
-    """
+    # Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
+    # With them, of how many parts they are and how many there are with such responses, and examples.
     without_reward = [part for part in parts if part.counts.rejected + part.counts.failed]
     if complete and manifest.summary is not None:
         examples = [Example(**each) for each in manifest.summary.get("examples", ())]
@@ -195,7 +194,7 @@ def _reasons(
 
 
 def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Sequence[Example]]:
-    """The reasons in a part, and examples; none if it can't be read, as when it is being dropped: the run itself says so."""
+    # Nothing of a part that can't be read, as when it is being dropped: the run itself says so
     try:
         tables, examples = list(read_tables(run.path(part), [column])), part_examples(run, part)
     except SourceError:
@@ -204,12 +203,15 @@ def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Se
 
 
 def read_recipe_path(folder: str) -> str | None:
-    """The path of the recipe in a folder; None if there is none."""
+    """The path of the recipe in a folder; None if there is none.
+
+    The folder is listed, so that a store is asked once and not for a file that may be missing.
+    """
     names = {entry.name for entry in storage.folder(folder).entries()}
     return f"{folder.rstrip('/')}/{recipe.NAME}" if recipe.NAME in names else None
 
 
 def _before(parts: Sequence[Part], recent: Sequence[tuple[Part, Entry]]) -> list[Part]:
-    """The parts up to the first of the recent ones: the rate is measured from its time to that of the last."""
+    # The rate is measured from the first of the recent parts to the last, so the first one's work is none of it
     later = {part for part, _ in recent[1:]}
     return [part for part in parts if part not in later]

@@ -16,8 +16,7 @@ from pipelines.cli.status import status as run_status
 from pipelines.folders.scored_corpus.unscored import unscored_lines
 from pipelines.run.runtime.progress import duration
 
-_STOPPED, _INTERRUPTED = 3, 130
-"""Exit codes of a watch: the run ended early, as of the run itself; Ctrl-C."""
+_STOPPED, _INTERRUPTED = 3, 130  # exit codes of a watch: the run ended early, as of the run itself; Ctrl-C
 _SOURCES = {
     SourceState.UNCHANGED: "",
     SourceState.CHANGED: ", which has changed since: the same command with --overwrite makes it anew",
@@ -28,7 +27,10 @@ Status = RunStatus | ResultStatus
 
 
 def read_status(folder: str) -> Status:
-    """The state of a run, or of a command's result. Raises `SourceError` if the folder holds neither."""
+    """The state of a run, or of a command's result. Raises `SourceError` if the folder holds neither.
+
+    Reads the folder alone, so it works on any machine that sees it.
+    """
     return result_status(folder) or run_status(folder)
 
 
@@ -56,7 +58,10 @@ def _short(state: Status) -> str:
 
 
 def status_report(state: Status) -> Iterator[str]:
-    """All that is known of a folder's state, as lines of text."""
+    """All that is known of a folder's state, as lines of text.
+
+    The first line says the state, and the last one how to resume what isn't complete.
+    """
     return _result_lines(state) if isinstance(state, ResultStatus) else _run_lines(state)
 
 

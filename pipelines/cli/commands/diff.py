@@ -137,6 +137,5 @@ def _kept(differences: "Differences") -> Iterator[str]:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """A text on one line, for a terminal."""
     plain = line(" ".join((row.get("text") or "").split()))
     return plain if len(plain) <= _SHOWN_CHARACTERS else f"{plain[:_SHOWN_CHARACTERS]} ..."

@@ -47,7 +47,11 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
 
 def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None = None) -> None:
-    """Do what the command does, or a recipe's step: evaluate, or compare with earlier results, and print."""
+    """Do what the command does, or a recipe's step: evaluate, or compare with earlier results, and print.
+
+    A comparison of folders of results evaluates nothing; one of scored corpora evaluates them first, in a temporary folder
+    if no output is given.
+    """
     from pipelines.results.evaluation.saved_results import is_results
 
     if junit is not None and settings.against is None:
@@ -87,7 +91,6 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
 
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
-    """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
     from pipelines.results.evaluation.evaluate_corpus import write_file
     from pipelines.results.evaluation.gate import compare, junit
     from pipelines.results.evaluation.saved_results import read_evaluations

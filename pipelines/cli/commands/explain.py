@@ -15,7 +15,10 @@ from actors.settings.presets import presets
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
-    """Facts about a model by their titles. Raises `ModelError` if neither its id nor its files tell its family."""
+    """Facts about a model by their titles. Raises `ModelError` if neither its id nor its files tell its family.
+
+    A model whose files are on this machine is read by them; another one by its id alone, without a download.
+    """
     try:
         checkpoint = Checkpoint.find(model, None)
     except ModelError:
@@ -45,7 +48,6 @@ def _facts(model: str, family: Family) -> dict[str, Any]:
 
 
 def _judge_facts(judge: Judge) -> dict[str, Any]:
-    """A judge's default votes and sampling, as on its card."""
     each_way = ", once in each order" if judge.votes == 2 and judge.together else ""
     card = judge.card
     sampling = f"at temperature {card.temperature:g}, top-p {card.top_p:g}" if card.temperature else "without drawing"
@@ -67,7 +69,10 @@ def _family_facts(kind: Family, card: KnownModel | None) -> dict[str, Any]:
 
 
 def known_models() -> Iterator[str]:
-    """The known reward models, the families for others, and the judges by name, as lines of text."""
+    """The known reward models, the families for others, and the judges by name, as lines of text.
+
+    Names are padded to columns, so that lines can be cut and sorted by other programs.
+    """
     width = max(len(model.id) for family in families().values() for model in family.models)
     name_width = max(map(len, families()))
     for family in families().values():

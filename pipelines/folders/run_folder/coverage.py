@@ -45,7 +45,10 @@ def _pieces(parts: Iterable[Part], extents: Mapping[int, int | None]) -> Iterato
 
 
 def gaps(done: Sequence[Range], extent: int) -> list[Range]:
-    """The ranges that `done` leaves open in [0, extent). `done` must be sorted and without overlaps (`merge_ranges`)."""
+    """The ranges that `done` leaves open in [0, extent). `done` must be sorted and without overlaps (`merge_ranges`).
+
+    Both bounds are in the file's own positions: bytes of lines, rows of Parquet and arrays.
+    """
     # Empty ranges at both ends turn the first and the last gap into gaps between neighbours.
     edges = [Range(0, 0), *done, Range(extent, extent)]
     between = (Range(before.end, after.start) for before, after in itertools.pairwise(edges))
@@ -53,7 +56,10 @@ def gaps(done: Sequence[Range], extent: int) -> list[Range]:
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted ranges with overlapping ones merged, as `gaps` takes them. Ranges that only touch stay apart."""
+    """Sorted ranges with overlapping ones merged, as `gaps` takes them. Ranges that only touch stay apart.
+
+    Only parts that a late writer left overlap: the gaps are those of all of them, until a repair drops the younger ones.
+    """
     merged: list[Range] = []
     for piece in ranges:
         if merged and piece.start < merged[-1].end:
@@ -116,11 +122,9 @@ def _problems(file: InputFile, extent: int | None, pieces: Iterable[Piece], part
 
 
 def _wrong_rows(part: Part, files: Mapping[int, InputFile], extents: Mapping[int, int | None]) -> Iterable[str]:
-    """What is impossible about a part's number of rows.
-
-    A position of Parquet and arrays is a row, so there the number must equal the length. Of lines only an empty range is
-    impossible.
-    """
+    # What is impossible about a part's number of rows.
+    # A position of Parquet and arrays is a row, so there the number must equal the length. Of lines only an empty range is
+    # impossible.
     lengths = {index: piece.end - piece.start for index, piece in part.pieces(extents)}
     length = sum(lengths.values())
     by_ordinal = all(files[index].kind.by_ordinal for index in lengths)

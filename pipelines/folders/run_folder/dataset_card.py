@@ -22,13 +22,16 @@ MADE_UP = (
     "**The rewards are made up**, by `--engine fake`, which is for trying a pipeline out: they say nothing of the model."
 )
 _MARK = "<!-- Assay writes this file anew with the results beside it; without this line it leaves the file alone. -->"
+# In place of a pattern of files: `datasets` says in its error that it is unable to find this
 _UNFINISHED = "rows of an unfinished result"
-"""In place of a pattern of files: `datasets` says in its error that it is unable to find this."""
 _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
 def write_scored_card(folder: str, command: str, manifest: Manifest) -> None:
-    """Write the card of a scored corpus. Raises `OutputError`."""
+    """Write the card of a scored corpus. Raises `OutputError`.
+
+    It says so if rewards are the fake engine's. A `README.md` that isn't ours stays as it is.
+    """
     # Parts of other runs may lie beside those of this one: its name ends theirs.
     files = f"parts/*-{manifest.run}.parquet" if manifest.run else "parts/*.parquet"
     lines = [
@@ -84,7 +87,10 @@ def _card(command: str, files: str, lines: Sequence[str], schema: pa.Schema | No
 
 
 def features(schema: pa.Schema) -> list[dict[str, Any]]:
-    """The columns as `datasets` writes them in a card (`Features._to_yaml_list` of datasets 5)."""
+    """The columns as `datasets` writes them in a card (`Features._to_yaml_list` of datasets 5).
+
+    `datasets` has names of its own for floats, and writes what a list holds without the level `dtype` or `struct`.
+    """
     return [{"name": field.name, **_feature(field.type)} for field in schema]
 
 

@@ -13,11 +13,10 @@ from pipelines.folders.run_folder.member_runs import MEMBERS, folder_of
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts
 
-FILES_KEY = "assay_files"
-"""The key of `files_mark` in a part's metadata: it tells which file a part's file index stands for."""
+FILES_KEY = "assay_files"  # the key of `files_mark` in a part's metadata: it tells which file a part's file index stands for
 
+# The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own.
 DRAWN = "drawn"
-"""The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own."""
 
 
 def earlier_run(folder: str, overwrite: bool) -> Manifest | None:
@@ -36,7 +35,10 @@ def earlier_run(folder: str, overwrite: bool) -> Manifest | None:
 
 
 def if_begun(folder: str, manifest: Manifest | None) -> Manifest | None:
-    """The manifest of a folder, unless it is of a start that failed before its first part: it counts for no other run."""
+    """The manifest of a folder, unless it is of a start that failed before its first part: it counts for no other run.
+
+    Begun means: a part of any run is in the folder, in a member's, or in that of candidates that were drawn for it.
+    """
     if manifest is None or manifest.summary is not None:
         return manifest
     members = (folder_of(folder, name) for name in manifest.identity.get(MEMBERS, {}))

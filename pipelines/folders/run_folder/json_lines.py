@@ -32,7 +32,11 @@ def _text(value: object) -> str:
 
 
 def exact_number(text: str) -> object:
-    """A number of JSON as Python's, or in its own digits, which `encode` writes, where Python's or orjson's is another."""
+    """A number of JSON as Python's, or in its own digits, which `encode` writes, where Python's or orjson's is another.
+
+    Python rounds 0.1000000000000000055 to 0.1, and orjson refuses integers beyond 64 bits: such digits come out as they
+    were.
+    """
     value = float(text) if text.strip("-0123456789") else int(text)
     if isinstance(value, int):
         is_same = -(2**63) <= value < 2**64
@@ -56,7 +60,10 @@ def is_exact(value: object) -> bool:
 
 
 def has_json(kind: pa.DataType) -> bool:
-    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals."""
+    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals.
+
+    Of nested types, all that they hold must have a form.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return has_json(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -69,7 +76,10 @@ def has_json(kind: pa.DataType) -> bool:
 
 
 def written_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a reader finds in what `encode` writes of an Arrow type; maps, which have none, stay what they are."""
+    """The type that a reader finds in what `encode` writes of an Arrow type; maps, which have none, stay what they are.
+
+    `datasets` needs the types in a card, since it would take them from the first rows, where a column may be null.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return written_type(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):

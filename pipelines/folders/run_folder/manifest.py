@@ -30,8 +30,8 @@ from pipelines.settings.run_settings import RunSettings
 NAME = MANIFEST
 _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
+# What the manifest says of the `Columns`, beside those that are carried and the prefix
 _OF_COLUMNS = tuple(field.name for field in fields(Columns) if field.name not in ("carried", "prefix"))
-"""What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
 
@@ -51,19 +51,17 @@ class Manifest:
     summary: Mapping[str, Any] | None = None
     run: str = ""
     retries: tuple[Mapping[str, Any], ...] = ()
-    summary_of: str = ""
-    """The mark of the parts that the summary is of (`Parts.mark`)."""
+    summary_of: str = ""  # the mark of the parts that the summary is of (`FolderState.mark`)
 
     @property
     def fingerprint(self) -> str:
-        """A hash of identity, files and run name, which is different for any other run."""
         digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
         hash_members(digest, (file.identity for file in self.files))
         digest.update(f"], {json.dumps(self.run)}]".encode())
         return f"sha256:{digest.hexdigest()}"
 
     def started(self) -> "Manifest":
-        """The manifest with a new run name, for a run that starts from nothing: no part in the folder has that name."""
+        # Eight random digits: no part of a dead writer in the folder has this name
         return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
 
     def check(self, other: "Manifest") -> None:
@@ -105,7 +103,6 @@ class Manifest:
         return tuple(sorted(numbered, key=lambda file: file.index))
 
     def _way_out(self, changes: Sequence[str], new: Sequence[str]) -> str:
-        """The advice for resuming in this folder after the input has changed."""
         if changes:
             return "Put back what it was" + (" and leave out what is new" if new else "")
         return "Give --append to take it in" if self.identity["limit"] is None else "Leave out what is new"
@@ -182,7 +179,7 @@ class Manifest:
 
 
 def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
-    """A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines."""
+    # A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines
     content = bytearray(json.dumps(document, indent=2).removesuffix("\n}").encode())
     content += b',\n  "files": ['
     for number, file in enumerate(files):
@@ -205,12 +202,18 @@ def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def identity_mark(identity: Mapping[str, Any]) -> str:
-    """The eight hexadecimal digits that begin the names of all runs of an identity."""
+    """The eight hexadecimal digits that begin the names of all runs of an identity.
+
+    A prefix of SHA-256 over the sorted JSON, so that the order of settings doesn't matter.
+    """
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def files_mark(files: Sequence[InputFile]) -> str:
-    """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
+    """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash.
+
+    Of an appended run, older parts have the mark of the files that there were then: the first so many.
+    """
     digest = hashlib.sha256(b"[")
     hash_members(digest, ((file.index, file.identity) for file in files))
     digest.update(b"]")
@@ -218,7 +221,10 @@ def files_mark(files: Sequence[InputFile]) -> str:
 
 
 def read_manifest(folder: str) -> Manifest | None:
-    """The manifest of a folder, or None if it has none. Raises `OutputError` if it can't be understood."""
+    """The manifest of a folder, or None if it has none. Raises `OutputError` if it can't be understood.
+
+    Another version's manifest is refused, too: its columns or numbers could mean something else.
+    """
     path = storage.folder(folder).file(NAME)
     try:
         document = json.loads(storage.folder(folder).read(NAME), object_hook=_file_or_mapping)
@@ -253,7 +259,7 @@ def read_manifest(folder: str) -> Manifest | None:
 
 
 def _file_or_mapping(entry: dict[str, Any]) -> Any:
-    """An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte."""
+    # An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte
     if entry.keys() != _FILE_KEYS or entry["kind"] not in set(FileKind):
         return entry
     return InputFile(**{**entry, "kind": FileKind(entry["kind"])})
@@ -263,7 +269,10 @@ _RUNNERS = {"0": "V1", "1": "V2"}
 
 
 def provenance(settings: RunSettings) -> dict[str, Any]:
-    """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part."""
+    """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part.
+
+    None of it decides numbers by our rules, but other versions of an engine may: `check_versions` compares those.
+    """
     return {
         **versions(),
         "tensor_parallel": settings.engine.tensor_parallel,

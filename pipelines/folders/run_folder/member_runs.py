@@ -17,10 +17,8 @@ from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.part import Part
 
 FOLDER = "models"
-CASCADE = "cascade"
-"""The key of the bounds in the identity of a cascade's manifest, whose members scored some of the rows only."""
-MEMBERS = "members"
-"""The key of the members' notes in the identity of an ensemble's manifest."""
+CASCADE = "cascade"  # the key of a cascade's bounds in its identity; its members scored some of the rows only
+MEMBERS = "members"  # the key of the members' notes in an ensemble's identity
 
 
 def folder_of(output: str, name: str) -> str:
@@ -48,7 +46,10 @@ def member_work(folder: str, manifest: Manifest) -> dict[str, Any]:
 
 
 def is_fake(manifest: Manifest) -> bool:
-    """Whether the fake engine made the numbers of a scored folder, or those of any member of an ensemble."""
+    """Whether the fake engine made the numbers of a scored folder, or those of any member of an ensemble.
+
+    Results that are made of such rewards say so, and no trainer's format takes them without being told to.
+    """
     identities = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
     return any(identity.get("engine") == "fake" for identity in (manifest.identity, *identities))
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from pipelines.folders.run_folder.examples import KEY as EXAMPLES_KEY
 from pipelines.folders.run_folder.part import Part
 
+# In the footer: the checksum of the file, its files and range, and the run
 SHA_KEY, PLACE_KEY, RUN_KEY = "assay_sha256", "assay_place", "assay_run"
-"""Keys in the footer: of the checksum, of the part's file and range, and of its run's name."""
 
+# Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group.
 _GROUP_BYTES = 2**28
-"""Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group."""
 _BATCH_ROWS = 4096
 _ZEROS = "0" * 64
 
@@ -61,7 +61,10 @@ def opened(content: bytes, part: Part) -> Iterator[pq.ParquetFile]:
 
 
 def check_named(metadata: pq.FileMetaData, part: Part) -> None:
-    """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses."""
+    """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses.
+
+    Reads the footer alone, which whoever opens the part has read already.
+    """
     notes = metadata.metadata or {}  # made anew at each access
     run, place = (notes.get(key.encode(), b"").decode(errors="replace") for key in (RUN_KEY, PLACE_KEY))
     if (run, place) != (part.run, part.place):
@@ -81,13 +84,19 @@ def _digest(content: bytes) -> bytes:
 
 
 def footer_note(metadata: pq.FileMetaData, key: str) -> str | None:
-    """What the footer says under a key."""
+    """What the footer says under a key.
+
+    None without that key, as in a file that another program wrote.
+    """
     value = (metadata.metadata or {}).get(key.encode())
     return None if value is None else value.decode(errors="replace")
 
 
 def is_whole(content: bytes, metadata: pq.FileMetaData) -> bool:
-    """Whether the file has the checksum of the whole file, and it is right."""
+    """Whether the file has the checksum of the whole file, and it is right.
+
+    Page checksums leave out the footer: a flipped bit in its statistics would be noticed by this one only.
+    """
     digest = footer_note(metadata, SHA_KEY)
     if digest is None:
         return False

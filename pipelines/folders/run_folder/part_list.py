@@ -14,8 +14,6 @@ T = TypeVar("T")
 
 
 class _Row(NamedTuple):
-    """A part with its directory entry, as a row of numbers; those of a part come in the order in which parts compare."""
-
     file: int
     start: int
     end: int
@@ -33,10 +31,7 @@ _AT_A_TIME = 1024
 
 
 class _Packed(Sequence[T]):
-    """A sequence of what is made of rows of numbers, each when it is looked at."""
-
     def __init__(self, run: str, table: NDArray[np.void]) -> None:
-        """`table` has the fields `_FIELDS`, and is sorted."""
         self._run, self._table = run, table
 
     def _make(self, row: _Row) -> T:
@@ -74,7 +69,6 @@ class PartList(_Packed[Part]):
 
     @classmethod
     def of(cls, run: str, entries: Iterable[Entry]) -> "PartList":
-        """The parts of a run among the files of a folder."""
         parsed = ((Part.parse(entry.name), entry) for entry in entries)
         rows = (
             (part.file, *part.range, *part.counts, part.further, entry.size, entry.written)
@@ -88,16 +82,13 @@ class PartList(_Packed[Part]):
 
     @property
     def entries(self) -> "PackedEntries":
-        """The parts, each with its directory entry."""
         return PackedEntries(self._run, self._table)
 
     @property
     def failed(self) -> NDArray[np.int64]:
-        """The number of failed responses of each part."""
         return self._table["failed"]
 
     def where(self, chosen: NDArray[np.bool_]) -> "PartList":
-        """The parts for which `chosen` is true."""
         return PartList(self._run, self._table[chosen])
 
     _make = _Packed._make_part

@@ -35,7 +35,6 @@ class StoredUnit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the responses."""
         return tuple(response.name for response in self.request.responses)
 
 
@@ -99,7 +98,10 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
 
 
 def is_lasting(scores: Scores) -> bool:
-    """Whether the outcome would come again: none of the responses failed."""
+    """Whether the outcome would come again: none of the responses failed.
+
+    A failure, such as a time-out, isn't kept: the next run asks the engine again.
+    """
     return all(score.status is not Status.FAILED for score in scores)
 
 

@@ -16,8 +16,7 @@ from pipelines.data.storage import Folder
 from pipelines.data.storage.patience import SHORT_S
 from pipelines.folders.score_store.stored_scores import StoredUnits
 
-_TICK_S = 1.0
-"""Between two looks at what is due."""
+_TICK_S = 1.0  # between two looks at what is due
 
 
 class OnlineStoredScores(StoredUnits):
@@ -33,7 +32,6 @@ class OnlineStoredScores(StoredUnits):
         self._thread.start()
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score requests as the scorer does; what isn't scored for them has `from_store`."""
         stored = await asyncio.to_thread(self.look_up, requests)
         missing = stored.missing
         while missing:

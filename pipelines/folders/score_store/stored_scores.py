@@ -32,14 +32,16 @@ from pipelines.folders.score_store.segments import entries_at, keys_in, read_con
 _ENTRIES = 4096
 _BYTES = 8 * 2**20
 _WRITE_S = 30.0
-_LOOK_S = 60.0
-"""Seconds between two looks for other processes' segments: a listing of 1,000 names is a request."""
+_LOOK_S = 60.0  # seconds between two looks for other processes' segments: a listing of 1,000 names is a request
 _LOOK_SHARE = 20  # and a look that takes long comes so many times more rarely
 _READERS = 8
 
 
 class UnitOutcome(NamedTuple):
-    """What a unit came to, as it is stored; `lasts` if it may be."""
+    """What a unit came to, as it is stored; `lasts` if it may be.
+
+    `value` is as `encode` wrote it. What doesn't last is passed on to those who wait, and then forgotten.
+    """
 
     value: bytes
     lasts: bool
@@ -62,7 +64,6 @@ class Lookup:
     outcomes: dict[bytes, UnitOutcome]
 
     def scores(self) -> list[Scores]:
-        """The scores of all requests, in their order."""
         return [
             _assemble(request, units, self.ready, self.outcomes)
             for request, units in zip(self.requests, self.units, strict=True)
@@ -91,7 +92,6 @@ class StoredUnits:
     # Look-ups.
 
     def look_up(self, requests: Sequence[RenderedRequest]) -> Lookup:
-        """Cut requests into units, and find those that are stored; nothing is claimed."""
         by_request = [
             [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
             for request in requests
@@ -104,7 +104,6 @@ class StoredUnits:
         return Lookup(requests, by_request, missing, ready, outcomes)
 
     def _read_new_segments_if_due(self) -> None:
-        """Take in the segments that others have written since the last look."""
         # The first look is waited for by every thread: without it their first blocks would be scored although they are
         # stored. A later one is one thread's, and the others go on with the index as it is.
         if time.monotonic() < self._next_look or not self._look_lock.acquire(blocking=self._next_look == 0.0):
@@ -139,7 +138,6 @@ class StoredUnits:
                 self._index.add(name, keys, content)
 
     def _content(self, name: str) -> bytes | None:
-        """The bytes of a segment; None if they can't be had or trusted."""
         with self._report_errors_of(name):
             with self._index_lock:
                 content = self._index.content(name)
@@ -162,7 +160,6 @@ class StoredUnits:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
 
     def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
-        """The scores of those units that are stored, and their outcomes."""
         with self._lock:
             values = {key: value for key in units if (value := self._recent(key)) is not None}
         # By segment, so that each file is opened once for a block: in an object store, opening one costs a request.
@@ -268,7 +265,6 @@ class StoredScores(StoredUnits):
         self._blocks_in_work = 0
 
     def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score a block as the scorer does; what isn't scored for it has `from_store`."""
         with self._count_block():
             self._read_new_segments_if_due()
             stored = self.look_up(requests)
@@ -293,7 +289,10 @@ class StoredScores(StoredUnits):
 
 
 class Claim(Future[UnitOutcome]):
-    """A unit that one thread or request scores, and others may wait for."""
+    """A unit that one thread or request scores, and others may wait for.
+
+    As a future it can't be cancelled, since others wait for it, too.
+    """
 
     def __init__(self, unit: StoredUnit) -> None:
         super().__init__()
@@ -304,7 +303,7 @@ class Claim(Future[UnitOutcome]):
 def _assemble(
     request: RenderedRequest, units: Sequence[_KeyedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
 ) -> Scores:
-    """The scores of a request. `ready` scores are taken out: they are those of the first unit with their key."""
+    # `ready` scores are taken out, as they are those of the first unit with their key; equal ones after it have `from_store`
     scores = [response.refusal for response in request.responses]
     for keyed in units:
         outcome = outcomes[keyed.key]

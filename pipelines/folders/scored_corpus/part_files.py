@@ -22,13 +22,11 @@ from pipelines.folders.run_folder.part_content import DamagedPart, batches, chec
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
 
+# Columns of `in_order`: the index of a row's part in the listing, and of the row in the part
 PART_AT, ROW_AT = "part_at", "row_at"
-"""Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
 
-_THREADS = 8
-"""Parts that are read concurrently, each as a whole."""
-_OPEN_AT_A_TIME = 256
-"""Parts of which Arrow reads some while others are computed on."""
+_THREADS = 8  # parts that are read concurrently, each as a whole
+_OPEN_AT_A_TIME = 256  # parts of which Arrow reads some while others are computed on
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,7 @@ class CheckedPart:
     part: Part
     size: int
     problem: str | None
-    is_gone: bool = False
-    """Whether it was there when parts were listed, and isn't any more."""
+    is_gone: bool = False  # whether it was there when parts were listed, and isn't any more
 
 
 def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:

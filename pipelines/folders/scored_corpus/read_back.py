@@ -29,8 +29,7 @@ from pipelines.folders.scored_corpus.expressions import Condition, Evaluator
 _MET = "met"
 _NO_INPUTS: Mapping[str, Any] = {}
 
-CandidateOrLeftOut = Candidate | LeftOut
-"""A response read back, or why it isn't a candidate."""
+CandidateOrLeftOut = Candidate | LeftOut  # A response read back, or why it isn't a candidate
 
 
 class ReadResponse(NamedTuple):
@@ -48,12 +47,9 @@ class ReadResponse(NamedTuple):
 
 
 class _StoredResponse(NamedTuple):
-    """A response as its part holds it.
-
-    `record` is the row's line of a JSON corpus, else None, and `inputs` the input's other columns that are read. `shape` is
-    the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
-    """
-
+    # A response as its part holds it.
+    # `record` is the row's line of a JSON corpus, else None, and `inputs` the input's other columns that are read. `shape`
+    # is the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
     row: str
     name: str
     prompt_hash: str | None
@@ -87,7 +83,6 @@ class Reader:
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
-        """The reader for a scored folder. Raises `ExpressionError` if `where` can't be used."""
         members = manifest.identity.get(MEMBERS)
         identities = [member["identity"] for member in members.values()] if members else [manifest.identity]
         identity = identities[0]  # all members of an ensemble read the same rows in the same way (`check_same_files`)
@@ -97,7 +92,6 @@ class Reader:
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
     def carrying(self, names: Collection[str], *, by_column: bool = False) -> "Reader":
-        """The reader that carries the input's own fields, but those that have one of these names, whatever its case."""
         return replace(self, reserved=frozenset(name.casefold() for name in names), by_column=by_column)
 
     @functools.cached_property
@@ -118,7 +112,6 @@ class Reader:
 
     @property
     def reads(self) -> list[str]:
-        """The columns to read from the parts."""
         mixed, drawn = [SHAPE] if self.columns.mixed else [], [CANDIDATE] if self.columns.drawn else []
         ours = [self.columns.prefix + name for name in (*mixed, ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *drawn)]
         inputs = (*self._record, *self._inputs)
@@ -126,7 +119,6 @@ class Reader:
 
     @property
     def _inputs(self) -> Sequence[str]:
-        """The columns of the input to read: all of them without a record."""
         if not self.columns.is_json:
             return self.columns.carried.names
         return self.carried if self.by_column else ()
@@ -151,7 +143,6 @@ class Reader:
             yield responses
 
     def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
-        """Each response of a table, in order, with or without a reward. Raises `SourceError` as `candidates` does."""
         for _, row in itertools.groupby(self._read_table(table), key=lambda stored: stored.row):
             responses = list(row)
             # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
@@ -172,7 +163,6 @@ class Reader:
         return map(_StoredResponse, *ours, shapes, drawn, records, inputs)
 
     def _evaluate(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_StoredResponse, bool]]:
-        """Each response, and whether it meets the condition (True without one)."""
         is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
         return zip(self._read_table(table), is_met, strict=True)
 
@@ -204,7 +194,6 @@ class Reader:
         return Content(context, turn.content, answer, fields, judged_before, dropped, turn.calls, read.tools)
 
     def _own_fields(self, stored: _StoredResponse, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, LeftField]]:
-        """The row's own fields that come along, and the reasons for those that don't."""
         if self.reserved is None:
             return {}, {}
         # A row without a field that others have a column for has null, so that rows have the same columns.
@@ -222,7 +211,6 @@ class Reader:
         return fields, dropped
 
     def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:
-        """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         # A row may hold several prompts (the turns of a conversation), so the prompt is found by its hash. The policy's
         # system prompt was part of it then, so it is added before hashing.
         for request in requests.requests:
@@ -252,8 +240,7 @@ class Reader:
 
 
 class _CorpusRow:
-    """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
-
+    # A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read
     __slots__ = ("_read", "_stored", "name", "reader")
 
     def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
@@ -263,7 +250,6 @@ class _CorpusRow:
         self._read: tuple[Mapping[str, Any], RowRequests] | None = None
 
     def read(self) -> tuple[Mapping[str, Any], RowRequests]:
-        """The fields and the responses of the row, which is parsed at the first call. Raises `SourceError`."""
         if self._read is None:
             values = self.reader._values(self._stored, is_read=True)
             self._read = values, self.reader._requests(self._stored, values)
@@ -271,12 +257,9 @@ class _CorpusRow:
 
 
 class _ContentReader:
-    """Reads the content of a response at the first call, and keeps it. Raises `SourceError`.
-
-    One small object for each response: with a bound method, a partial and a cache in the row, candidates took half as much
-    time again.
-    """
-
+    # Reads the content of a response at the first call, and keeps it. Raises `SourceError`.
+    # One small object for each response: with a bound method, a partial and a cache in the row, candidates took half as much
+    # time again.
     __slots__ = ("_content", "_row", "_stored")
 
     def __init__(self, row: _CorpusRow, stored: _StoredResponse) -> None:
@@ -291,7 +274,6 @@ class _ContentReader:
 
 
 def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple[int, ...]:
-    """The places in a context of turns that are responses of the same row."""
     if len(requests.requests) == 1:  # all of the row's responses come after the whole context
         return ()
     places = (len(request.context) for request in requests.requests for _ in request.responses)
@@ -312,7 +294,7 @@ def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResp
 
 
 def _is_scored_request(request: ScoreRequest, prompt_hash: str | None) -> bool:
-    """Whether it is the request that has this hash, with its principles or, of a model that takes none, without them."""
+    # A model that takes no principles was asked without those of the row: then the hash is of the request without them
     if request.prompt_hash == prompt_hash:
         return True
     return bool(request.principles) and replace(request, principles=()).prompt_hash == prompt_hash

@@ -47,12 +47,11 @@ from pipelines.folders.scored_corpus.unscored import first_examples, unscored_li
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _QUANTILE_NAMES = ("min", "p5", "p25", "median", "p75", "p95", "max")
 
-_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
-"""Outputs that are counts: they are summed, and have no quantiles."""
+_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)  # outputs that are counts: they are summed, and have no quantiles
+# 100,000 numbers take about a megabyte; of fewer than twenty, the sketch can give quantiles above the maximum
 _EXACT = 100_000
-"""100,000 numbers take about a megabyte. (Of fewer than twenty, the sketch can give quantiles above the maximum.)"""
+# Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each
 _LOOKED_AT_FOR_REPEATS = 1_000_000
-"""Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each."""
 
 
 _SHAPE_THREADS = 8  # parts are read one by one for shapes, and in a store each is a request or two
@@ -96,14 +95,13 @@ class Summary(Readable):
     """The first responses of each reason, with what was wrong or a judge's text; and the first texts that it was read in."""
 
     def check_scored(self) -> None:
-        """Raise `NothingScored` if there are responses and none has a reward, with the counts of reasons and examples."""
         if self.responses and not self.scored:
             reasons = counts_text(self.reasons)
             what = f"nothing was scored: of {self.responses:,} responses none has a reward ({reasons})"
             raise NothingScored("\n".join([what, *unscored_lines(self.reasons, self.examples)]))
 
     def figures(self) -> dict[str, float]:
-        """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
+        # For loggers, whose charts are of single numbers: `scored`, `reasons/too_long`, `reward/median`
         counts = ("rows", "responses", "scored", "rejected", "failed", "truncated", "prompt_tokens", "completion_tokens")
         return {
             **{name: getattr(self, name) for name in counts},
@@ -117,7 +115,6 @@ class Summary(Readable):
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
-        """The summary that a manifest holds."""
         values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
         quantiles = {name: tuple(row) for name, row in saved["quantiles"].items()}
         return cls(
@@ -125,7 +122,6 @@ class Summary(Readable):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`."""
         return asdict(self)
 
 
@@ -173,7 +169,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
 
 
 def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> dict[str, Any]:
-    """All figures by one statement: in a store, each statement over the parts would be a request or two for each part."""
+    # All figures by one statement: in a store, each statement over the parts would be a request or two for each part
     numbers, quantile = number_columns(columns), _quantile(counts.scored)
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     has_repeats = columns.text and counts.responses <= _LOOKED_AT_FOR_REPEATS
@@ -203,23 +199,23 @@ def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> dict[str, A
 
 
 def _repeats(columns: Columns) -> str:
-    """SQL that counts the responses that repeat an earlier text to an equal prompt.
-
-    Prompt and text are told apart by a hash of 64 bits: of a million different ones, two have the same hash in 3 of 100
-    million corpora.
-    """
+    # SQL that counts the responses that repeat an earlier text to an equal prompt.
+    # Prompt and text are told apart by a hash of 64 bits: of a million different ones, two have the same hash in 3 of 100
+    # million corpora.
     prompt, text = f'"{columns.prefix}{PROMPT_HASH}"', f'"{columns.prefix}{TEXT}"'
     with_text = f"filter ({prompt} is not null and {text} is not null)"
     return f"count(*) {with_text} - count(distinct hash({prompt}, {text})) {with_text}"
 
 
 def _quantile(scored: int) -> str:
-    """DuckDB's function for quantiles of so many numbers."""
     return "quantile_cont" if scored <= _EXACT else "approx_quantile"
 
 
 def number_columns(columns: Columns) -> dict[str, str]:
-    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several."""
+    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several.
+
+    Of a single output the reward is that output, or a multiple of it, so it has no row of its own.
+    """
     numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
     if len(columns.outputs) > 1:
         shown = (name for name in columns.outputs if name not in _COUNTS)
@@ -241,7 +237,10 @@ def connected(parts: Parts, columns: Columns, names: Sequence[str]) -> Iterator[
 
 @contextmanager
 def readable(parts: Parts) -> Iterator[None]:
-    """Turn DuckDB's errors in the block into `SourceError`, naming the part that can't be read, which DuckDB doesn't."""
+    """Turn DuckDB's errors in the block into `SourceError`, naming the part that can't be read, which DuckDB doesn't.
+
+    DuckDB reports an error of Arrow's reader as text alone, without the path.
+    """
     try:
         yield
     except duckdb.Error as error:
@@ -250,14 +249,20 @@ def readable(parts: Parts) -> Iterator[None]:
 
 
 def refuse_damaged(parts: Parts, error: duckdb.Error) -> None:
-    """Raise `SourceError` for the part that DuckDB couldn't read, which its error doesn't name; return if all are whole."""
+    """Raise `SourceError` for the part that DuckDB couldn't read, which its error doesn't name; return if all are whole.
+
+    All parts are read again for it, which takes minutes of a large corpus, and happens once.
+    """
     for checked in check_contents(parts):
         if checked.problem is not None:
             raise unreadable(parts.path(checked.part), checked.problem) from error
 
 
 def order_counts(connection: Any, columns: Columns) -> dict[str, int]:
-    """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair."""
+    """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair.
+
+    Keys are `pairs`, `decided` (the order alone decided) and `first` (of those, for the response shown first).
+    """
     scores = f'"{columns.prefix}{SCORES}"'
     counts = _only_row(connection, f"select {', '.join(f'sum({scores}.{name})' for name in _COUNTS)} from parts")
     return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
@@ -269,7 +274,10 @@ def _only_row(connection: Any, statement: str) -> tuple[Any, ...]:
 
 
 def count_shapes(parts: Parts, columns: Columns) -> dict[str, int]:
-    """The input rows of each shape, the most frequent first. Raises `SourceError` if a part can't be read."""
+    """The input rows of each shape, the most frequent first. Raises `SourceError` if a part can't be read.
+
+    Rows of no shape, or of two, have null there and aren't counted.
+    """
     row, shape = columns.prefix + ROW, columns.prefix + SHAPE
     with ThreadPoolExecutor(_SHAPE_THREADS) as threads:
         by_part = threads.map(lambda part: _shapes_in(parts.path(part), row, shape), parts.listing())
@@ -278,10 +286,8 @@ def count_shapes(parts: Parts, columns: Columns) -> dict[str, int]:
 
 
 def _shapes_in(path: str, row: str, shape: str) -> Counter[str]:
-    """The rows of one part, which holds each of its rows whole: the responses to a row are neighbours, and the first counts.
-
-    In SQL, `count(distinct row)` would hold the names of all rows of the corpus in memory.
-    """
+    # The rows of one part, which holds each of its rows whole: the responses to a row are neighbours, and the first counts.
+    # In SQL, `count(distinct row)` would hold the names of all rows of the corpus in memory.
     counts: Counter[str] = Counter()
     last: str | None = None
     for table in read_tables(path, [row, shape]):

@@ -31,14 +31,16 @@ ADVICE: Mapping[Reason, str] = {
     Reason.NO_VERDICT: "`assay check MODEL` shows what a judge writes, and what is read of it; a rubric's prompt "
     "must ask for what it reads",
 }
-"""What helps against a reason."""
+# Reasons of which an example is what a judge wrote
 TEXT_REASONS = (Reason.CUT_OFF, Reason.NO_VERDICT, Reason.TWO_VERDICTS, Reason.OUT_OF_RANGE)
-"""Reasons of which an example is what a judge wrote."""
 _MOST_PARTS, _MOST_REASONS = 16, 5
 
 
 def first_examples(parts: Parts) -> list[Example]:
-    """The first examples of each outcome in the first parts that may have some. Raises as `part_examples`."""
+    """The first examples of each outcome in the first parts that may have some. Raises as `part_examples`.
+
+    Sixteen parts at most are opened: in a store each is a request.
+    """
     listed = (
         part for number, part in enumerate(parts.listing()) if number == 0 or part.counts.rejected + part.counts.failed
     )
