@@ -44,11 +44,13 @@ def main() -> None:
         code = _BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) or sys.stdout is not stdout else end.code
     except BrokenPipeError:
         code = _BROKEN_PIPE
+    # `os._exit` skips these; among them is the end of Ray's session and of engines.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
+            # A command that failed keeps its exit code, whoever reads its output.
             code = code or (_BROKEN_PIPE if isinstance(error, BrokenPipeError) else 1)
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
@@ -65,6 +67,8 @@ def _run() -> None:
         _fail(str(error), 4)
     except GateFailed as error:
         _fail(str(error), 5)
+    # A full disk ends any step of a run, also one that reports it as a wrong setting of a folder: resumable (3), not wrong
+    # (2).
     except UserError as error:
         _fail(*(_stop_message(error) if _is_full(error) else (str(error), 2)))
     except AssayError as error:
@@ -80,7 +84,7 @@ def _stop_message(error: Exception) -> tuple[str, int]:
 
 
 def _writes_nothing() -> bool:
-    return sys.argv[1:2] in (["check"], ["models"], ["plan"], ["serve"], ["status"])
+    return sys.argv[1:2] in (["check"], ["diff"], ["models"], ["plan"], ["serve"], ["status"], ["verify"])
 
 
 def _is_full(error: BaseException | None) -> bool:
@@ -104,6 +108,7 @@ def _how_to_resume() -> str:
             change = read_recipe(next((word for word in sys.argv[2:] if not word.startswith("-")), "")).change_to_resume
     if is_in_job():
         return f"submit the same job again to resume{change}"
+    # As it was called: `assay` may not be on the path.
     program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m assay"
     return f"to resume{change}:\n  {program} {shlex.join(words)}"
 
@@ -112,6 +117,7 @@ def _without_overwrite(words: Sequence[str]) -> list[str]:
     kept: list[str] = []
     for word in words:
         if re.fullmatch(r"(--set=)?([\w.]+\.)?overwrite=.*", word):
+            # `--set overwrite=true` may be two words: the first one goes, too.
             kept = kept[:-1] if kept[-1:] == ["--set"] else kept
         elif word != "--overwrite":
             kept.append(word)
@@ -136,6 +142,7 @@ class _Commands(CommandGroup):
         "Run recipes, here or on a cluster": ("run", "submit", "schema"),
         "Shell": ("completion",),
     }
+    # By module: the shell completes while a person waits, and needs the one command only.
     ELSEWHERE: ClassVar = {
         **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
@@ -205,6 +212,7 @@ def check(timing: bool, as_json: bool, **options: Any) -> None:
     from pipelines.cli.commands.check import timed, write_json
 
     settings = build_from(CheckSettings, options)
+    # Printed as they pass: an engine may take minutes to start.
     in_words = (lambda passed: click.echo(f"ok  {passed}")), (lambda doubt: click.echo(f"warning  {doubt}"))
     report = write_json(settings) if as_json else contextlib.nullcontext(in_words)
     with timed(click.echo) if timing else contextlib.nullcontext(), report as (note_passed, note_doubt):
@@ -305,6 +313,7 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     from pipelines.settings.recipe import read_recipe
 
     stages = [stage.steps for stage in read_recipe(recipe, assignments).stages]
+    # All stages before the first engine starts: a run may take days.
     recipe_preflight.check_stages(stages)
     with recipe_engines(stages) as engines_for:
         for steps in stages:

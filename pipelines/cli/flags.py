@@ -41,10 +41,7 @@ def silence_ray() -> Iterator[None]:
 
 
 def argument(name: str, about: str | type[Settings], **options: Any) -> Callable[[Function], Function]:
-    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings.
-
-    `options` are click's, such as `nargs`.
-    """
+    """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings."""
     if not isinstance(about, str):
         about = next(leaf.about for leaf in leaves(about) if leaf.name == name)
     return click.argument(name, help=about, shell_complete=complete_value, **options)
@@ -69,6 +66,7 @@ def settings_options(
 
     def decorate(function: Function) -> Function:
         settable = [leaf._replace(is_flagless=has_no_flag(leaf.name)) for leaf in leaves(settings) if leaf.name not in but]
+        # Without settings that need it, --set would only repeat the options.
         if not all(leaf.is_option for leaf in settable):
             function = click.option("--set", ASSIGNED, cls=AssignedSettings, settings=settable)(function)
         for leaf in reversed(settable):  # decorators apply from the last to the first: --help keeps the order
@@ -80,18 +78,12 @@ def settings_options(
 
 
 def build_from(settings: type[S], options: Mapping[str, Any]) -> S:
-    """The settings of options that were given. Raises one `SettingsError` that lists every mistake with its flag.
-
-    A setting that wasn't given keeps its default, which `build` knows.
-    """
+    """The settings of options that were given. Raises one `SettingsError` that lists every mistake with its flag."""
     return build(settings, given_options(options), spell)
 
 
 def spell(name: str) -> str:
-    """How a person writes a setting of the command that runs.
-
-    As an option, as an argument, or as `--set section.name`; a name that is none of these stays as it is.
-    """
+    """How a person writes a setting of the command that runs."""
     parameters = click.get_current_context().command.params
     parameter = next((parameter for parameter in parameters if parameter.name == name), None)
     if isinstance(parameter, click.Option):
@@ -105,6 +97,7 @@ def spell(name: str) -> str:
 def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function]:
     kind, text, required = plain_type(leaf.field.annotation), leaf.about, leaf.field.is_required()
     if kind is bool:
+        # None tells "not given" from "given as false"; the settings have the default. So for all options below.
         return click.option(*flags, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:
         about = f"{text}; may be given more than once"
@@ -127,6 +120,7 @@ def _several(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
     pairs = [value.partition("=") for value in values]
+    # A text may hold "=", so only the first one separates.
     if wrong := [value for value, (name, _, text) in zip(values, pairs, strict=True) if not (name and text)]:
         raise click.BadParameter(f"{wrong[0]!r} isn't NAME=VALUE")
     if twice := [name for name, count in Counter(name for name, *_ in pairs).items() if count > 1]:
@@ -141,6 +135,7 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     options_given = {name: value for name, value in options.items() if value is not None and name != ASSIGNED}
     assigned = options.get(ASSIGNED) or {}
+    # Neither is taken over the other: which one is meant, only the person knows.
     if twice := sorted(options_given.keys() & assigned.keys()):
         raise SettingsError(f"{spell(twice[0])} and --set {twice[0]} are one setting: give either")
     return options_given | assigned

@@ -33,6 +33,7 @@ class OneValue(Option):
     """An option that takes one value. Given twice it is an error, where click would silently take the last."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        # With `multiple`, click keeps all values that are given, and `process_value` sees that there are several.
         super().__init__(*arguments, **{**options, "multiple": True})
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
@@ -68,6 +69,7 @@ class AssignedSettings(click.Option):
         return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
 
     def sections(self) -> list[tuple[str, list[Leaf]]]:
+        # `groupby` needs the settings of a section side by side; those without a section come last.
         settings = sorted((leaf for leaf in self.settings if not leaf.is_option), key=lambda leaf: not leaf.sections)
         return [(title, list(group)) for title, group in groupby(settings, _title)]
 
@@ -78,6 +80,7 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if settable(self.params):
+            # Eager: --help-all works although required options are missing, as --help does.
             about = "Show all settings, too, and exit."
             self.params.append(
                 click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about)
@@ -94,6 +97,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
+        # A stable sort: apart from what is required, options stay in the order of the settings.
         options.sort(key=lambda option: not option.required)
         with formatter.section("Options"):
             formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
@@ -110,6 +114,7 @@ def _assignment(option: str, settings: Sequence[Leaf]) -> str | None:
     paths = {leaf.name: leaf.path for leaf in settings if not leaf.is_option}
     if name in paths:
         return f"--set {paths[name]}=..."
+    # --no-NAME is what people try for a setting that is on by default.
     path = paths.get(name.removeprefix("no_"))
     return None if path is None else f"--set {path}=false"
 
@@ -123,29 +128,25 @@ class CommandGroup(click.Group):
     def write_commands(self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: Sequence[str]) -> None:
         commands = [(name, self.get_command(ctx, name)) for name in names]
         with formatter.section(title):
+            # Whole sentences: click cuts them at 45 characters by itself.
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands if command])
 
 
 def settable(parameters: Iterable[click.Parameter]) -> list[Leaf]:
-    """All settings that `--set` takes, of a command with these parameters.
-
-    None for a command all of whose settings are options.
-    """
+    """All settings that `--set` takes, of a command with these parameters."""
     return [leaf for parameter in parameters if isinstance(parameter, AssignedSettings) for leaf in parameter.settings]
 
 
 def _title(leaf: Leaf) -> str:
     if not leaf.sections:
         return OTHERS
+    # The first sentence of the settings' docstring, which the reference shows, too.
     about = (leaf.settings.__doc__ or "").split(". ")[0].rstrip(".")
     return f"{leaf.sections[-1]}: {about[:1].lower()}{about[1:]}"
 
 
 def setting_form(leaf: Leaf) -> str:
-    """How a setting is given after --set: `engine.max_in_flight=INTEGER`.
-
-    Closed sets are listed; a mapping takes a name of its own behind the path.
-    """
+    """How a setting is given after --set: `engine.max_in_flight=INTEGER`."""
     kind = plain_type(leaf.field.annotation)
     if typing.get_origin(kind) is dict:
         return f"{leaf.path}.NAME=VALUE"

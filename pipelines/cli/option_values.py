@@ -27,10 +27,7 @@ _MODELS = {"model", "models", "policy", "feedback", "edit"}
 
 
 def listed_values(command: str | None, option: str | None) -> list[tuple[str, list[str]]]:
-    """What the help of an option says of names: introductions, each with the names that the option takes or refuses.
-
-    `command` and `option` are names as click has them; of most options nothing is listed.
-    """
+    """What the help of an option says of names: introductions, each with the names that the option takes or refuses."""
     if place := _PLACES.get(f"{command} {option}") or _PLACES.get(f"{option}"):
         return [("there are", _names_at(place))]
     place = _REFUSED.get(f"{option}")
@@ -45,6 +42,7 @@ def complete_value(context: click.Context, parameter: click.Parameter, incomplet
     from click.shell_completion import CompletionItem
 
     place = _PLACES.get(f"{context.info_name} {parameter.name}") or _PLACES.get(f"{parameter.name}")
+    # Models of the hub aren't offered: the shell must not wait for a network.
     names = _names_at(place) if place else _built_in_models() if parameter.name in _MODELS else []
     matching = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return matching or [CompletionItem(incomplete, type="file")]
@@ -53,6 +51,7 @@ def complete_value(context: click.Context, parameter: click.Parameter, incomplet
 def _names_at(place: str) -> list[str]:
     module, _, name = place.partition(":")
     names = getattr(importlib.import_module(module), name)
+    # Formats and families are found by plug-ins, too, so they are a function.
     return sorted(names() if callable(names) else names)
 
 

@@ -33,11 +33,9 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a dataclass or a mapping as a line of JSON, which begins with the version of its form.
-
-    A dataclass inside it becomes an object, too.
-    """
+    """Print a dataclass or a mapping as a line of JSON, which begins with the version of its form."""
     content = document if isinstance(document, Mapping) else asdict(document)
+    # On one line: `run` and `status --watch` print several objects, and a reader takes line by line.
     click.echo(json.dumps({JSON_VERSION_KEY: JSON_VERSION, **content}, default=asdict))
 
 
@@ -58,6 +56,7 @@ def show(report: Iterable[str | Table]) -> None:
     """Print a report: a line for each of its texts, and its tables, of which a narrow terminal cuts no number off."""
     console = plain_console()
     for fact in report:
+        # Texts wrap as the terminal does it, so that paths and commands can be copied; a table isn't cut.
         console.print(fact, soft_wrap=isinstance(fact, str), crop=False)
 
 

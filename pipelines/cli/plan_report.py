@@ -39,6 +39,7 @@ class TokenisingProgress:
     def update(self, done: int, of: int) -> None:
         """Show that `done` rows are tokenised; `of` is their total, or 0 if it is unknown."""
         now = time.monotonic()
+        # A terminal is drawn over, and a log gets a line each time, so the stream says how often.
         if now - self._shown_at >= self._screen.every_s:
             self._screen.show(f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows")
             self._shown_at, self._is_shown = now, True
@@ -86,6 +87,7 @@ def _amounts(plan: CorpusPlan) -> Table:
 
 def _whole(estimate: Estimate) -> list[str]:
     # Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact
+    # An exact sum of floats may be a hair off the whole number: that must not look like an interval.
     low, high = math.floor(estimate.low + _NOISE), math.ceil(estimate.high - _NOISE)
     return [f"{number:,.0f}" for number in (estimate.value, low, high)]
 
@@ -150,6 +152,7 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         yield f"An engine reads {reads}{writes}: {bill.speed.source}"
         start = bill.speed.start_s
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
+    # Below a second the bound says nothing that a person would plan by.
     if bill.least_s is not None and bill.least_s.value >= 1:
         bound = duration(bill.least_s.value)
         where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"

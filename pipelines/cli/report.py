@@ -49,10 +49,7 @@ _COUNTS = {
 
 
 def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
-    """A scored corpus.
-
-    Figures that are zero or were not asked for have no line.
-    """
+    """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
     if summary.repeats:
         choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --strategy all --set distinct=1"
@@ -65,11 +62,13 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
         yield f"Prompt tokens: {_token_shares(computed + cached, cached)}"
     if summary.endpoint:
         spent = summary.endpoint
+        # Without prices the cost is 0, which would read as free.
         prices = settings.model.endpoint.input_price is not None
         yield (
             f"Endpoint: {spent['requests']:,} requests, {spent['prompt_tokens']:,} prompt tokens and "
             f"{spent['written_tokens']:,} written" + (f", for at most {spent['cost']:,.4g}" if prices else "")
         )
+        # Rewards before and after such a change may not be comparable.
         if len(spent["fingerprints"]) > 1:
             yield f"Its engine has changed meanwhile: it named {len(spent['fingerprints'])} system_fingerprints"
     yield from _place_report(settings)
@@ -86,6 +85,7 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
         )
     for pair in agreement.pairs:
         if pair.same_best is not None:
+            # `z` in a format: a rounded zero has no sign.
             correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:z.2f}"
             yield (
                 f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
@@ -104,10 +104,7 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
 
 
 def cascade_report(summary: CascadeSummary, settings: CascadeSettings) -> Report:
-    """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows.
-
-    The command that writes the kept rows is named with the folder as it was given.
-    """
+    """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows."""
     yield from _summary_report(summary.combined)
     yield from (f"{title}: {text}" for title, text in cascade_lines(summary.cascade))
     kept, output = summary.combined.flags.get(KEPT, 0), shlex.quote(settings.output)
@@ -188,6 +185,7 @@ def _judge_lines(summary: Summary) -> Report:
 def sampled_report(summary: SampleSummary, settings: SampleSettings) -> Report:
     """A sampled corpus."""
     yield from _summary_report(summary.scored, settings.render.reasoning)
+    # Draws that a stop rule spared, of -n for each prompt.
     saved = summary.possible - summary.drawn
     fewer = f", {saved:,} ({saved / summary.possible:.0%}) fewer than {settings.draw.n} each" if saved else ""
     yield f"{summary.drawn:,} candidates of {summary.tokens:,} tokens for {summary.prompts:,} prompts{fewer}"

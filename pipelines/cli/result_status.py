@@ -118,6 +118,7 @@ def _count_rows(folder: str, kind: OutputKind, document: Mapping[str, Any], file
     counts = [summary] if summary is not None else list(read_notes(folder).values())
     if kind is not FILTER:
         return sum(count["rows"] for count in counts)
+    # A filter may write two folders: what it keeps, and the rest.
     kept, responses = (sum(count[name] for count in counts) for name in ("kept", "responses"))
     return kept if document.get("holds", "kept") == "kept" else responses - kept
 
@@ -166,11 +167,13 @@ def _finished(folder: str) -> list[EvaluatedRun]:
             )
             for each in evaluations
         ]
+    # The results are a file for people and programs, who may have changed it: the rest of the status holds without it.
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _of_model(folder: str, model: str, files: Sequence[str]) -> Iterator[EvaluatedRun]:
+    # An evaluation scores into scored/BENCHMARK/MODEL of its folder; "/" in a model's id can't stand there.
     scored, name, begun = storage.folder(folder).sub("scored"), storage.file_name(model), set[str]()
     for benchmark in sorted(scored.names()):
         present = scored.sub(benchmark).names()

@@ -57,6 +57,7 @@ class RunHolder:
     @classmethod
     def of(cls, holding: Holding) -> "RunHolder":
         holder = holding.holder
+        # Clocks of two machines may differ by more than the time since.
         ago = max(0.0, time.time() - holder.renewed)
         return cls(holder.host, holder.pid, holder.began, ago, holder.is_gone)
 
@@ -115,6 +116,7 @@ def status(folder: str) -> RunStatus:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     now = time.time()
     empty = sorted(entry.name for _, entry in listed if is_empty(entry))
+    # By time of writing, from which rate and remaining time follow; `parts` are in the order of the corpus.
     entries = sorted((pair for pair in listed if not is_empty(pair[1])), key=lambda pair: pair[1].written)
     parts = sorted(part for part, _ in entries)
     counts = sum((part.counts for part in parts), Counts())
@@ -123,9 +125,11 @@ def status(folder: str) -> RunStatus:
         complete = manifest.summary is not None
     except AuditError:
         complete = False
+    # By bytes or rows of the input, not by parts, whose sizes differ.
     done_share = Meter(manifest.files, parts, now).share()
     recent = entries[-_RECENT_PARTS:]
     earlier_share = Meter(manifest.files, _before(parts, recent), now).share()
+    # The clock of the storage on both sides, so that the clock of this machine doesn't matter.
     recent_seconds = recent[-1][1].written - recent[0][1].written if recent else 0.0
     responses = sum(part.counts.responses for part, _ in recent[1:])
     state = state_of(complete, holding)
@@ -184,6 +188,7 @@ def _reasons(
     if complete and manifest.summary is not None:
         examples = [Example(**each) for each in manifest.summary.get("examples", ())]
         return dict(manifest.summary["reasons"]), (len(without_reward), len(without_reward)), examples
+    # The newest: they tell what goes wrong now.
     read = without_reward[-_REASON_PARTS:]
     column = manifest.columns.prefix + REASON
     with ThreadPoolExecutor(_READERS) as readers:
@@ -203,10 +208,7 @@ def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Se
 
 
 def read_recipe_path(folder: str) -> str | None:
-    """The path of the recipe in a folder; None if there is none.
-
-    The folder is listed, so that a store is asked once and not for a file that may be missing.
-    """
+    """The path of the recipe in a folder; None if there is none."""
     names = {entry.name for entry in storage.folder(folder).entries()}
     return f"{folder.rstrip('/')}/{recipe.NAME}" if recipe.NAME in names else None
 

@@ -27,16 +27,14 @@ Status = RunStatus | ResultStatus
 
 
 def read_status(folder: str) -> Status:
-    """The state of a run, or of a command's result. Raises `SourceError` if the folder holds neither.
-
-    Reads the folder alone, so it works on any machine that sees it.
-    """
+    """The state of a run, or of a command's result. Raises `SourceError` if the folder holds neither."""
     return result_status(folder) or run_status(folder)
 
 
 def watch(folder: str, interval: float, as_json: bool) -> int:
     """Show a line every `interval` seconds while a run works, and all that is known at its end; returns the exit code."""
     try:
+        # Read anew each time, whatever the folder is by then: a run that ends leaves a summary.
         while (state := read_status(folder)).state is RunState.RUNNING:
             now = datetime.now().astimezone().isoformat(" ", "seconds")
             tell(as_json, state, [f"{now}  {_short(state)}"])
@@ -58,10 +56,7 @@ def _short(state: Status) -> str:
 
 
 def status_report(state: Status) -> Iterator[str]:
-    """All that is known of a folder's state, as lines of text.
-
-    The first line says the state, and the last one how to resume what isn't complete.
-    """
+    """All that is known of a folder's state, as lines of text."""
     return _result_lines(state) if isinstance(state, ResultStatus) else _run_lines(state)
 
 
@@ -102,6 +97,7 @@ def _rows_text(result: ResultStatus) -> str:
 
 
 def _done_text(run: RunStatus) -> str:
+    # Rounded down: 100 % means that nothing is missing.
     return "" if run.complete else f", {math.floor(run.share * 1000) / 10:.1f}% done"
 
 
@@ -128,6 +124,7 @@ def _end_lines(state: Status) -> Iterator[str]:
         yield MADE_UP
     if state.state not in (RunState.STOPPED, RunState.DEAD):
         return
+    # The command that scored the corpus would take failed rows as done.
     if isinstance(state, RunStatus) and state.retry is not None:
         yield f"To resume: {state.retry}"
         return

@@ -37,6 +37,7 @@ def _run(name: str, settings: Any, as_json: bool, start_pipeline: Any) -> None:
     from pipelines.workflows.run_logging.logged_progress import observers_of
 
     job: Any
+    # The job, its report, and where its summary has that of the scored corpus.
     job, make_report, scored_corpus = {
         "score": (score_corpus.score, report.scored_report, None),
         "sample": (sample_prompts.sample, report.sampled_report, "scored"),

@@ -60,7 +60,9 @@ def _engine_log() -> Iterator[TextIO]:
     # Send standard error of this process and of those started in the block to a file, which is kept if the block fails.
     # vLLM logs some twenty lines at each start that mean nothing to a user. Yields the standard error of before.
     sys.stderr.flush()
+    # Of the descriptor and not of `sys.stderr`: vLLM's processes inherit the descriptor.
     with os.fdopen(os.dup(2), "w", encoding="utf-8") as terminal:
+        # A file and not a pipe, which nobody would read while the engine starts.
         number, path = tempfile.mkstemp(prefix="assay-check-", suffix=".log")
         os.dup2(number, 2)
         os.close(number)

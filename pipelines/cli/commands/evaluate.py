@@ -67,6 +67,7 @@ def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None 
             )
         _compare(settings, results, as_json, junit)
     else:
+        # A comparison reads results, so they are written even if nobody wants to keep them.
         with tempfile.TemporaryDirectory() as place:
             output = settings.output or str(Path(place, "results"))
             _evaluate(settings.model_copy(update={"output": output}), as_json=False, quiet=as_json)
@@ -97,6 +98,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
 
     results = [evaluation for folder in folders for evaluation in read_evaluations(folder)]
     comparisons = compare(results, read_evaluations(str(settings.against)))
+    # Before the gates: who fails must see by how much.
     tell(as_json, {"comparisons": comparisons}, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
     if junit_file is not None:
         place, name = os.path.split(junit_file)
@@ -117,6 +119,7 @@ def _comparison_report(comparison: "BaselineComparison") -> Report:
     table = Table("measure", "before", "now", "points", title=title, title_justify="left")
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
+        # `+ 0.0` makes a zero of -0.0, which would be shown with a sign.
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
     yield table
     if comparison.unmatched:

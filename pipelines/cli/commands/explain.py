@@ -15,10 +15,7 @@ from actors.settings.presets import presets
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
-    """Facts about a model by their titles. Raises `ModelError` if neither its id nor its files tell its family.
-
-    A model whose files are on this machine is read by them; another one by its id alone, without a download.
-    """
+    """Facts about a model by their titles. Raises `ModelError` if neither its id nor its files tell its family."""
     try:
         checkpoint = Checkpoint.find(model, None)
     except ModelError:
@@ -69,10 +66,7 @@ def _family_facts(kind: Family, card: KnownModel | None) -> dict[str, Any]:
 
 
 def known_models() -> Iterator[str]:
-    """The known reward models, the families for others, and the judges by name, as lines of text.
-
-    Names are padded to columns, so that lines can be cut and sorted by other programs.
-    """
+    """The known reward models, the families for others, and the judges by name, as lines of text."""
     width = max(len(model.id) for family in families().values() for model in family.models)
     name_width = max(map(len, families()))
     for family in families().values():

@@ -13,6 +13,7 @@ from pipelines.cli.plain_console import tell
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, PlanSettings, SamplingSettings
 from pipelines.settings.options import leaves
 
+# No corpus has these endings.
 _RECIPES = (".yaml", ".yml")
 
 
@@ -74,6 +75,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         section: build_from(kind, {name: value for name, value in options.items() if name in kind.model_fields})
         for section, kind in (("card", CardSettings), ("look", SamplingSettings), ("bill", BillSettings))
     }
+    # Sections of the plan that the run has, too, as the recipe sets them.
     of_run = {name: getattr(step, name) for name in PlanSettings.model_fields.keys() - of_plan.keys()}
     return PlanSettings(**of_run, **of_plan)
 

@@ -56,6 +56,7 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     except (KeyboardInterrupt, asyncio.CancelledError):
         _tell(f"assay: no longer following the log; the job {job} keeps running. To stop it:\n  {ray_job} stop {job}")
         sys.exit(130)
+    # The job may well be running: 3, as a run that stopped early, and no claim of what became of it.
     if end is None:
         _tell(f"assay: {client.get_address()} doesn't answer; the job {job} may still be running. To see its status:")
         _tell(f"  {ray_job} status {job}")
@@ -72,6 +73,7 @@ def _how_it_ended(job: str, end: "JobDetails", code: int, again: list[str], chan
     if end.driver_exit_code is not None:
         what = f"ended with exit code {end.driver_exit_code}"
     else:
+        # Ray gives no exit code for a job that was stopped, or whose driver never began.
         what = "was stopped" if code == 130 else f"failed: {end.message}"
     if code in (1, 2, 4):  # errors that submitting again doesn't mend: a defect, wrong settings, a failed audit
         return f"assay: the job {job} {what}; its log says why"

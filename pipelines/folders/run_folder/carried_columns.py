@@ -31,6 +31,7 @@ def carried_columns(
     from, also when the parts are read back.
     Raises `SourceError` if the input mixes both, or if Parquet files have types for one of `read` that don't go together.
     """
+    # Reversed, so that of each kind the first file is the one that is named.
     first_files = {file.kind is FileKind.PARQUET: file.path for file in reversed(files)}
     if len(first_files) > 1:
         raise SourceError(
@@ -69,6 +70,7 @@ def unified_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
     A dictionary counts as its values, and a large string as a string: these store the same values in another way.
     """
+    # Arrow's `default` joins equal types and nulls; `permissive` also widens numbers, and joins fields of structs.
     for all_kinds, promote in ((kinds, "default"), ([_plain(kind) for kind in kinds], "permissive")):
         try:
             return pa.unify_schemas([pa.schema([("", kind)]) for kind in all_kinds], promote_options=promote).field(0).type
@@ -105,10 +107,7 @@ def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
 
 
 def carried_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:
-    """A column as one of another type, to which it was unified: as text where that is it; what doesn't fit is null.
-
-    Arrow casts the column at once; only where it refuses is each value tried by itself.
-    """
+    """A column as one of another type, to which it was unified: as text where that is it; what doesn't fit is null."""
     try:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -166,6 +165,7 @@ def _parquet_columns(file: InputFile, schema: pa.Schema | None = None) -> pa.Sch
     if schema is None:
         with open_read(file.path, file.size) as stream:
             schema = pq.read_schema(stream)
+    # Such as what pandas leaves there, which differs between files of equal columns.
     schema = schema.remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")
@@ -203,10 +203,7 @@ def _arrow_type(types: set[type]) -> pa.DataType | None:
 
 
 def scalar_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column of a given type; a value that doesn't fit is null here, and only in the raw record.
-
-    A column in which all values fit, as nearly all are, is built at once.
-    """
+    """Values as a column of a given type; a value that doesn't fit is null here, and only in the raw record."""
     # The type check alone passes integers beyond 64 bits and lone surrogates. They are rare, so each value is tried alone
     # only if the whole column fails.
     try:

@@ -84,6 +84,7 @@ class Columns:
     def _of_response(self) -> list["_Column"]:
         scores = pa.struct([(name, pa.float64()) for name in self.outputs])
         text, number, numbers = pa.string(), pa.float64(), pa.list_(pa.float64())
+        # Name, type and value in one entry each: the schema and the values can't be in different orders.
         columns = [
             _Column(ROW, text, attrgetter("row")),
             _Column(RESPONSE, text, attrgetter("name")),
@@ -135,6 +136,7 @@ class Columns:
     def collision(self, names: Iterable[str]) -> str | None:
         """The first of the input's names that equals one of ours, ignoring case as SQL does; None if there is none."""
         ours = (*self.ours.names, *(self.prefix + name for name in self.reserved))
+        # SQL ignores case: an input's `Reward` beside our `reward` could not be named in a condition.
         reserved_names = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
         return next((name for name in names if name.lower() in reserved_names), None)
 
@@ -167,6 +169,7 @@ class Columns:
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
         """
+        # Lists, and not `repeat`, as `strict` compares lengths: no response may get the text of another one.
         nothing = [None] * len(rows)
         sources = zip(rows, candidates if self.drawn else nothing, texts if self.text else nothing, strict=True)
         responses = [_Response(*row, candidate, text) for row, candidate, text in sources]
@@ -185,6 +188,7 @@ class _Response(NamedTuple):
 
     @property
     def drawn(self) -> GeneratedCandidate | None:
+        # A candidate that an endpoint never gave has no reason for its end, and its columns are null.
         return self.candidate if self.candidate is not None and self.candidate.finish_reason is not None else None
 
     def if_scored(self, value: T) -> T | None:

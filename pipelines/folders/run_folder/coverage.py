@@ -78,12 +78,14 @@ def audit(
     sorted. Raises `AuditError`, naming up to 20 gaps, overlaps and contradictions.
     """
     files_by_index = {file.index: file for file in files}
+    # First, as all that follows looks files up by their index.
     if strangers := {index for part in parts for index in (part.file, part.last_file)} - files_by_index.keys():
         raise AuditError(f"some parts belong to files that the manifest doesn't list: {sorted(strangers)}")
     problems = itertools.chain(
         _all_problems(files, extents, parts, partial),
         (problem for part in parts for problem in _wrong_rows(part, files_by_index, extents)),
     )
+    # With wrong extents each part is a problem: the first ones show which.
     if named := list(itertools.islice(problems, 20)):
         raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(named))
     return sum((part.counts for part in parts), Counts())

@@ -28,10 +28,7 @@ _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
 def write_scored_card(folder: str, command: str, manifest: Manifest) -> None:
-    """Write the card of a scored corpus. Raises `OutputError`.
-
-    It says so if rewards are the fake engine's. A `README.md` that isn't ours stays as it is.
-    """
+    """Write the card of a scored corpus. Raises `OutputError`."""
     # Parts of other runs may lie beside those of this one: its name ends theirs.
     files = f"parts/*-{manifest.run}.parquet" if manifest.run else "parts/*.parquet"
     lines = [
@@ -67,6 +64,7 @@ def write_unfinished_card(folder: str, command: str) -> None:
 
 def _is_strange(place: storage.Folder) -> bool:
     try:
+        # A card of a person, or of the hub, is worth more than ours.
         return _MARK.encode() not in place.read(CARD)
     except FileNotFoundError:
         return False
@@ -74,6 +72,7 @@ def _is_strange(place: storage.Folder) -> bool:
 
 def _card(command: str, files: str, lines: Sequence[str], schema: pa.Schema | None) -> str:
     front: dict[str, Any] = {"configs": [{"config_name": "default", "data_files": files}]}
+    # An empty list would tell `datasets` that rows have no columns.
     if schema is not None and len(schema):
         front["dataset_info"] = {"features": features(schema)}
     version = installed("assay")

@@ -41,6 +41,7 @@ def if_begun(folder: str, manifest: Manifest | None) -> Manifest | None:
     """
     if manifest is None or manifest.summary is not None:
         return manifest
+    # An ensemble has no parts of its own before all of its members are scored.
     members = (folder_of(folder, name) for name in manifest.identity.get(MEMBERS, {}))
     places = (folder, storage.folder(folder).sub(DRAWN).path, *members)
     files = (Parts(place).parts_folder.entries() for place in places)
@@ -54,6 +55,7 @@ def is_unused(folder: str) -> bool:
     """
     place = storage.folder(folder)
     try:
+        # Both folders are made before the manifest is written.
         names = set(place.names())
         return names <= {"parts", "ends"} and all(place.sub(name).is_empty() for name in names)
     except OSError as error:

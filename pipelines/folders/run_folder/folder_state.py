@@ -58,6 +58,7 @@ class FolderState:
 
     def mark(self) -> str:
         digest = hashlib.sha256(json.dumps(_MARK_VERSION).encode())
+        # With sizes and times: a part that is scored again may have the same name.
         for _, entry in self.parts.entries:
             digest.update(json.dumps(entry).encode())
         return digest.hexdigest()

@@ -39,8 +39,10 @@ def exact_number(text: str) -> object:
     """
     value = float(text) if text.strip("-0123456789") else int(text)
     if isinstance(value, int):
+        # What orjson writes: 64 bits, with or without a sign.
         is_same = -(2**63) <= value < 2**64
     else:
+        # `repr` is the shortest text that reads back to the same float, and what orjson writes.
         is_same = Decimal(repr(value)) == Decimal(text)
     return value if is_same else orjson.Fragment(text)
 
@@ -60,10 +62,7 @@ def is_exact(value: object) -> bool:
 
 
 def has_json(kind: pa.DataType) -> bool:
-    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals.
-
-    Of nested types, all that they hold must have a form.
-    """
+    """Whether `encode` can write values of an Arrow type: all but bytes, durations and intervals."""
     if isinstance(kind, pa.BaseExtensionType):
         return has_json(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):

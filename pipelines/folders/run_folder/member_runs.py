@@ -28,6 +28,7 @@ def folder_of(output: str, name: str) -> str:
 
 def member_note(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[str, Any]:
     """A member's entry in the ensemble's identity: enough to notice that the member's run or parts have changed."""
+    # With sizes: a retry may replace a part under the same name.
     sizes = [(entry.name, entry.size) for _, entry in entries]
     return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
 
@@ -39,6 +40,7 @@ def member_work(folder: str, manifest: Manifest) -> dict[str, Any]:
     """
     manifests = [read_manifest(folder_of(folder, name)) for name in manifest.identity[MEMBERS]]
     works = [work for member in manifests if member is not None and (work := (member.summary or {}).get("work"))]
+    # A sum over some of the members would look like the cost of all.
     if len(works) < len(manifests):
         return {}
     by_name = {name: [work.get(name) for work in works] for name in ("seconds", "gpu_hours")}

@@ -83,6 +83,7 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
         else:
             note_folder.delete_all()
             _write(folder, document, None, kind)
+            # Notes of what an earlier result holds would be read as this one's.
             place.sub(SELECTION).delete_all()
         for entry in list(place.entries()):
             if (number := kind.number(entry.name)) is not None and number not in notes:
@@ -103,6 +104,7 @@ def read_notes(folder: str) -> dict[str, dict[str, Any]]:
     ]  # no killed worker's *.tmp
     with ThreadPoolExecutor(_THREADS) as threads:
         notes = threads.map(lambda name: _read_note(note_folder, name[0]), names)
+        # None is a note that breaks off: its files are written again.
         return {name[1]: note for name, note in zip(names, notes, strict=True) if note is not None}
 
 
@@ -115,10 +117,7 @@ def _read_note(note_folder: Folder, name: str) -> dict[str, Any] | None:
 
 
 def result_name(index: int) -> str:
-    """A file's number as it stands in its name.
-
-    Five digits, so that names sort as numbers do; a result of over 99,999 files has longer ones.
-    """
+    """A file's number as it stands in its name."""
     return f"{index:05d}"
 
 
@@ -145,6 +144,7 @@ def finish(
     check_lease(folder)
     for written in (place, place.sub(SELECTION)):
         written.clear()
+    # Sizes tell later whether a file was cut off or deleted since.
     full_document = {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}
     check_lease(folder)  # again, as many files take long to list
     _write(folder, full_document, summary, kind)

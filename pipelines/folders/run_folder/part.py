@@ -90,6 +90,8 @@ class Part(NamedTuple):
             return
         if self.last_file not in extents:
             return
+        # Files between the first and the last are covered whole. One whose extent isn't known counts as empty: `audit` then
+        # says that not all of its rows are in the parts.
         for index in range(self.file, self.last_file + 1):
             start = self.range.start if index == self.file else 0
             end = self.range.end if index == self.last_file else extents.get(index) or 0
@@ -119,4 +121,5 @@ class Part(NamedTuple):
         start, end, *counts = map(int, numbers)
         # Interned: a million parts hold one text of their run, and not a million equal ones.
         part = cls(int(first), Range(start, end), Counts(*counts), sys.intern(run), int(last or first) - int(first))
+        # Another spelling of the same numbers, such as a leading zero more, is no part: both would count the same rows.
         return part if part.further >= 0 and part.name == name else None

@@ -35,6 +35,7 @@ def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
     notes = {EXAMPLES_KEY: note} if (note := (table.schema.metadata or {}).get(EXAMPLES_KEY.encode())) else {}
     marked = table.replace_schema_metadata({**notes, **metadata})
     with pq.ParquetWriter(content, marked.schema, compression="zstd", write_page_checksum=True) as writer:
+        # So many rows have `_GROUP_BYTES`, by the mean size of a row; one row may be larger than that.
         writer.write_table(marked, max(1, marked.num_rows * _GROUP_BYTES // max(marked.nbytes, 1)))
         writer.add_key_value_metadata({PLACE_KEY: place, SHA_KEY: _ZEROS})
     zeroed = content.getvalue()
@@ -61,10 +62,8 @@ def opened(content: bytes, part: Part) -> Iterator[pq.ParquetFile]:
 
 
 def check_named(metadata: pq.FileMetaData, part: Part) -> None:
-    """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses.
-
-    Reads the footer alone, which whoever opens the part has read already.
-    """
+    """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses."""
+    # Run and place before the counts: a copy of another part may have as many responses.
     notes = metadata.metadata or {}  # made anew at each access
     run, place = (notes.get(key.encode(), b"").decode(errors="replace") for key in (RUN_KEY, PLACE_KEY))
     if (run, place) != (part.run, part.place):
@@ -84,10 +83,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def footer_note(metadata: pq.FileMetaData, key: str) -> str | None:
-    """What the footer says under a key.
-
-    None without that key, as in a file that another program wrote.
-    """
+    """What the footer says under a key."""
     value = (metadata.metadata or {}).get(key.encode())
     return None if value is None else value.decode(errors="replace")
 

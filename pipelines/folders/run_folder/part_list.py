@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 
 class _Row(NamedTuple):
+    # In the order in which parts compare, so that sorting by these columns sorts the parts.
     file: int
     start: int
     end: int
@@ -27,6 +28,7 @@ class _Row(NamedTuple):
 
 
 _FIELDS = np.dtype([(name, np.float64 if name == "written" else np.int64) for name in _Row._fields])
+# Rows become Python's objects so many at a time: all at once they would take the memory that packing saves.
 _AT_A_TIME = 1024
 
 
@@ -75,6 +77,7 @@ class PartList(_Packed[Part]):
             for part, entry in parsed
             if part is not None and part.run == run
         )
+        # From an iterator: a list of all rows would take several hundred bytes a part.
         table = np.fromiter(rows, _FIELDS)
         # Of `lexsort` the last key, the file, is the first to be compared.
         order = np.lexsort([table[name] for name in reversed(_Row._fields[:-2])])

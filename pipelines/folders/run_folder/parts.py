@@ -42,6 +42,7 @@ from pipelines.folders.run_folder.part_list import PackedEntries, PartList
 
 MANIFEST = "manifest.json"
 
+# NUMBER OF A FILE, EXTENT, RUN: of a compressed file or an array only its reader learns where it ends.
 _END_NAME = re.compile(rf"(\d+)-(\d+)-({RUN})")
 _LEAST_BYTES = 12  # of a Parquet file: the magic number twice, 4 bytes each, and 4 bytes for the footer's length
 
@@ -95,6 +96,7 @@ class Parts:
         """
         run = self._run()
         content = self._encoded(part, run, table, metadata)
+        # Never over a part that is there: two workers may score one block, as Ray repeats a call whose answer was lost.
         return self.parts_folder.create(part._replace(run=run).name, content)
 
     def replace(self, old: Part, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> None:
@@ -106,6 +108,7 @@ class Parts:
         run = self._run()
         content = self._encoded(part, run, table, metadata)
         name = part._replace(run=run).name
+        # The new part first: killed before the deletion, no row is missing, and `_without_replaced` passes over the old one.
         self.parts_folder.replace(name, content)
         if name != old.name:
             self.parts_folder.delete(old.name)
@@ -133,6 +136,7 @@ class Parts:
         """The files among the parts, in folders inside, too, that are none of this run: of other runs, copies, others."""
         run, folder = self._run(), self.parts_folder.path
         with suppress(FileNotFoundError):
+            # One by one: the names of a million parts would take 100 MB. A temporary name is a writer's at work.
             names = (storage.below(file.path, folder) for file in storage.files_below(folder))
             parsed = ((name, Part.parse(name)) for name in names if not name.endswith(TEMPORARY))
             return sorted(name for name, part in parsed if part is None or part.run != run)
@@ -145,6 +149,8 @@ class Parts:
         """
         aside = storage.folder(self.folder).sub("set-aside").sub(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
         try:
+            # Listed before the lease is looked at: of a store that takes minutes, in which another run may have taken the
+            # folder.
             strays = self.strays()
             self._check_lease()
             for name in strays:
@@ -170,6 +176,7 @@ class Parts:
 
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
         run, names = self._run(), (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
+        # Ends of another run don't count: a file of its index may be another one there.
         extents_by_index = {int(name[1]): int(name[2]) for name in names if name and name[3] == run}
         return {file.index: extents_by_index.get(file.index) if file.extent is None else file.extent for file in files}
 
@@ -185,6 +192,7 @@ class Parts:
         listed = self._all_parts()
         parts = _without_replaced(listed)
         if len(parts) < len(listed):
+            # Whole parts that a killed retry left beside those that replaced them.
             for part in set(listed) - set(parts):
                 self.parts_folder.delete(part.name)
         dropped = {part for part, entry in parts.entries if is_empty(entry)}
@@ -273,6 +281,7 @@ def _without_replaced(parts: PartList) -> PartList:
     if not has_failed.any():
         return parts
     failed = {_work(part) for part in parts.where(has_failed)}  # only these are ever replaced
+    # By place, rows and responses: parts that agree in these are of the same work, and differ in what failed.
     fewest: dict[tuple[str, int, int], int] = {}
     for part, entry in parts.entries:
         if not is_empty(entry) and (work := _work(part)) in failed:

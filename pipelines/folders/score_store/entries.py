@@ -70,6 +70,7 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
     The names of the responses aren't in it: no number depends on them.
     """
     request = unit.request
+    # Every field that decides a score; a test compares them with those of `Prompt`.
     described = json.dumps(
         [
             identity,

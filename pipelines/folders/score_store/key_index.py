@@ -32,6 +32,7 @@ class KeyIndex:
         self._database = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._database.executescript(
             f"""
+            # Negative: KiB. Neither journal nor sync, as the database ends with its process.
             pragma cache_size = -{_CACHE_KIB}; pragma journal_mode = off; pragma synchronous = off;
             create table segments (number integer primary key, name text unique);
             create table places (key blob primary key, segment integer, row integer) without rowid;
@@ -61,9 +62,11 @@ class KeyIndex:
             self._database.execute("insert or ignore into segments (name) values (?)", (name,))
             ((number,),) = self._database.execute("select number from segments where name = ?", (name,)).fetchall()
             self._database.executemany(
+                # The first segment with a key keeps it: equal keys have equal scores.
                 "insert or ignore into places values (?, ?, ?)",
                 [(key[:_KEY_BYTES], number, row) for row, key in enumerate(keys)],
             )
+            # None is pushed out: a segment that finds no room is read from the store at each hit.
             if len(content) <= self._room:
                 self._database.execute("insert or replace into contents values (?, ?)", (number, content))
                 self._room -= len(content)

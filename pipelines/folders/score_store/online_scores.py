@@ -28,6 +28,7 @@ class OnlineStoredScores(StoredUnits):
         self._score = score
         self._read_new_segments_if_due()
         self._closed = threading.Event()
+        # A daemon: a store that doesn't answer must not hold up the end of a replica.
         self._thread = threading.Thread(target=self._keep_up, name="score store", daemon=True)
         self._thread.start()
 
@@ -40,6 +41,7 @@ class OnlineStoredScores(StoredUnits):
                 with self.settled(claims):
                     scored = await self._score([claim.unit.request for claim in claims.values()])
                     stored.ready.update(self.settle(claims, scored))
+            # With exceptions as results: one client that left must not end the wait for the others' scores.
             outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
             missing = {}
             for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):

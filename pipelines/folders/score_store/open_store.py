@@ -46,6 +46,7 @@ def open_store(path: str, identity: Mapping[str, Any], *, compares: bool, apart_
             f"--store {path} and the output {apart_from} overlap; a store is a folder of its own, for many runs"
         )
     content = json.dumps(identity, indent=2, sort_keys=True) + "\n"
+    # 128 bits: no two identities share a folder by chance.
     digest = hashlib.sha256(content.encode()).hexdigest()[:32]
     folder = storage.folder(path).sub(_VERSION).sub(digest)
     try:

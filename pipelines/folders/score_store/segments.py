@@ -38,9 +38,11 @@ def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes])
     """
     table = pa.table([list(entries), list(entries.values())], _SCHEMA.with_metadata({_IDENTITY: identity}))
     stream = io.BytesIO()
+    # Without dictionaries: keys are all different.
     pq.write_table(table, stream, compression="zstd", use_dictionary=False)
     content = stream.getvalue()
     name = f"{len(entries)}-{hashlib.sha256(content).hexdigest()}.segment"
+    # A name holds the hash of its content, so another content under it is damaged.
     if not folder.create(name, content) and folder.read(name) != content:
         folder.replace(name, content)
     return Segment(name, content)
@@ -48,10 +50,7 @@ def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes])
 
 @waits_at_most(SHORT_S)
 def segment_names(folder: Folder) -> list[str]:
-    """The names of the segments of an identity. Raises `OSError`.
-
-    Files of other names in the folder, such as its `identity.yaml`, are passed over.
-    """
+    """The names of the segments of an identity. Raises `OSError`."""
     return [entry.name for entry in folder.entries() if _NAME.fullmatch(entry.name)]
 
 

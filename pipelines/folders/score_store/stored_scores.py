@@ -29,6 +29,7 @@ from pipelines.folders.score_store.entries import StoredUnit, decode, encode, is
 from pipelines.folders.score_store.key_index import KeyIndex, Place
 from pipelines.folders.score_store.segments import entries_at, keys_in, read_content, segment_names, write_segment
 
+# A segment is written at this size or age: large enough for few files, early enough to lose little.
 _ENTRIES = 4096
 _BYTES = 8 * 2**20
 _WRITE_S = 30.0
@@ -124,6 +125,7 @@ class StoredUnits:
         except OSError as error:
             self._report(f"the store {self._folder.path} can't be listed, so that more is scored: {error_text(error)}")
             return
+        # Segments are read concurrently, since each is a request, and so many at a time, since their bytes are in memory.
         with ThreadPoolExecutor(_READERS) as threads:
             for start in range(0, len(new), _READERS):
                 batch = new[start : start + _READERS]  # whose bytes are in memory at a time
@@ -225,6 +227,7 @@ class StoredUnits:
         fresh = dict(zip(claims, scored, strict=True))
         outcomes = {key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()}
         with self._lock:
+            # The age is that of the oldest entry.
             self._unwritten_since = self._unwritten_since if self._unwritten else time.monotonic()
             for key, outcome in outcomes.items():
                 if outcome.lasts:

@@ -66,10 +66,7 @@ class LeftField(StrEnum):
 
 
 def count_left(rows: Iterable[Mapping[str, LeftField]]) -> dict[str, int]:
-    """How many rows are without an own field, by its name and the reason.
-
-    The keys are as commands print them: `NAME: reason`.
-    """
+    """How many rows are without an own field, by its name and the reason."""
     counts: dict[str, int] = {}  # a `Counter` takes four times as long to make, and this is done for each prompt
     for dropped in rows:
         for name, reason in dropped.items():
@@ -135,10 +132,7 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreferencePair:
-    """Two candidates for one prompt, the better and the worse one, with different rewards and different judged texts.
-
-    They differ by more than `SAME_REWARD`: what differs by less comes from the composition of a batch.
-    """
+    """Two candidates for one prompt, the better and the worse one, with different rewards and different judged texts."""
 
     chosen: Candidate
     rejected: Candidate

@@ -32,6 +32,7 @@ from pipelines.folders.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # ends a `--` comment that an expression may close with
+# Classes of DuckDB's syntax tree.
 _REFUSED = {
     "SUBQUERY": "a filter looks at one response at a time, and a subquery would look at others",
     "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
@@ -117,10 +118,7 @@ class Ranking(_Checked):
 
 
 class Evaluator:
-    """Evaluates checked expressions, table by table.
-
-    Each has a cursor of its own, so that two of them share no table.
-    """
+    """Evaluates checked expressions, table by table."""
 
     def __init__(self, expressions: Mapping[str, str], columns: Sequence[str], flat: Sequence[str] = ()) -> None:
         """`expressions` maps the name of each result to SQL; `columns` and `flat` are those that the expressions need."""
@@ -134,6 +132,7 @@ class Evaluator:
         """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
         for name in self._flat:
             _check_whole(table, name)
+        # NaN is looked for in the columns that are needed, and in no others.
         self._connection.register(_ROWS, pa.table({name: _without_nan(table.column(name)) for name in self._columns}))
         try:
             return self._connection.sql(self._select).to_arrow_table()
@@ -244,6 +243,7 @@ def _document(connection: DuckDBPyConnection, text: str) -> dict[str, Any]:
 def _check_functions(root: Node, columns: Sequence[str]) -> None:
     names = {name.lower() for name in columns}
     for node in _walk(root):
+        # Aggregates and window functions aren't here: DuckDB refuses them itself, in WHERE.
         if problem := _REFUSED.get(node["class"]):
             raise ExpressionError(problem)
         if node["class"] == "FUNCTION":
@@ -311,6 +311,7 @@ def _names(root: Node) -> Iterator[str]:
 
 def _error_message(connection: DuckDBPyConnection, text: str, problem: str, schema: pa.Schema, what: str) -> str:
     problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
+    # The condition is bound in a WHERE, of which its author knows nothing.
     problem = problem.replace("WHERE clause cannot", "a filter looks at one response at a time, and can't")
     hints: list[str] = []
     if missing := re.match(r'Referenced (column|table) "(.+)" not found', problem):

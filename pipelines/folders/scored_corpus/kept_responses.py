@@ -59,6 +59,7 @@ class KeptResponses:
 
     def of_part(self, part: Part) -> KeptInPart:
         """The responses of a part that are held. Raises `SourceError` if the note can't be read."""
+        # Outputs hold neighbouring parts: that of a part is the last one that begins at it or before.
         path = note_path(self.folder, bisect.bisect_right(self.firsts, part) - 1)
         try:
             return _read(path, self.mark)[part.name]
@@ -71,6 +72,7 @@ class KeptResponses:
     def tables(self, part: Part, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         positions, first = self.of_part(part).at, 0
         for table in tables:
+            # Indices are those of the whole part, of which this table begins at `first`.
             low, high = np.searchsorted(positions, [first, first + table.num_rows])
             yield table.take(pa.array(positions[low:high] - first))
             first += table.num_rows

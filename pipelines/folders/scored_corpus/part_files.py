@@ -72,6 +72,7 @@ def check_contents(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | N
 
 def _check_content(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | None], part: Part) -> CheckedPart:
     try:
+        # The whole part: an error of the storage must be told from damage, after which the part is deleted.
         content = parts.parts_folder.read(part.name)
         with opened(content, part) as parquet:
             if not is_whole(content, parquet.metadata):
@@ -104,9 +105,11 @@ def read_unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
         with ThreadPoolExecutor(_THREADS) as threads:
             while opened_entries := list(itertools.islice(entries, _OPEN_AT_A_TIME)):
                 sizes = {parts.path(part): entry.size for part, entry in opened_entries}
+                # With the sizes of the listing: else a store is asked for the size of each file first.
                 file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
                 unopened = (form.make_fragment(place(path), file_system) for path in sizes)
                 fragments = list(threads.map(open_fragment, (part for part, _ in opened_entries), unopened))
+                # Without the cache: footers of all parts would stay in memory, 30 kB each.
                 yield from ds.FileSystemDataset(fragments, schema, form, file_system).to_batches(cache_metadata=False)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

@@ -22,6 +22,7 @@ def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
     group, prompt = list[CandidateOrLeftOut](), None
     for response in itertools.chain.from_iterable(rows):
         if isinstance(response, Candidate):
+            # None: no candidate yet, so what was left out before stays with the first one.
             if prompt not in (None, response.prompt_hash):
                 yield group
                 group = []

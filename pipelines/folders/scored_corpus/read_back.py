@@ -127,6 +127,7 @@ class Reader:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
         evaluate = Evaluator({_MET: where.sql}, where.columns, where.flat) if where is not None else None
+        # Across tables: of 4,096 rows each, they may cut a row's responses apart.
         stored = itertools.chain.from_iterable(self._evaluate(table, evaluate) for table in tables)
         row: _CorpusRow | None = None
         responses: list[CandidateOrLeftOut] = []
@@ -199,6 +200,7 @@ class Reader:
         # A row without a field that others have a column for has null, so that rows have the same columns.
         fields: dict[str, Any] = dict.fromkeys(self.carried)
         dropped: dict[str, LeftField] = {}
+        # By column, a value is as its column has it, which may be null for one that didn't fit; else as the record has it.
         for name, value in (stored.inputs if self.by_column else values).items():
             if name in self._not_own or (value is None and not self.columns.is_json):
                 continue

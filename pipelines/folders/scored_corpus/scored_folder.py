@@ -171,6 +171,7 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
     total = counts["kept"] if side == "kept" else counts["responses"] - counts["kept"]
     earlier = f"{source['kept']['about']}; then " if "kept" in source else ""
     about = f"{earlier}{result['asked']}" if side == "kept" else f"{earlier}not {result['asked']}"
+    # Of the whole document: a result that is made anew is read anew, also by workers that hold the earlier note.
     mark = hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
     first_parts = tuple(part for part in map(Part.parse, result["firsts"]) if part is not None)
     kept = KeptResponses(storage.absolute(folder), about, mark, total, first_parts)
@@ -189,6 +190,8 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     if empty := next((part for part, entry in state.parts.entries if is_empty(entry)), None):
         raise unreadable(run.path(empty), "can't be read: it is empty")
+    # Overlaps are refused in any case, since rows would count twice (exit code 4). A gap alone is a run that isn't done,
+    # whose command is named.
     state.audit(partial=True)
     if not partial:
         try:

@@ -146,6 +146,7 @@ class Shuffle:
         # In the chunks of its parts, `take` would join the chunks for each bucket: with 10 it took 8 times as long.
         for batch in table.cast(self._schema).combine_chunks().to_batches():
             buckets = self._bucket_of(batch)
+            # Stable, so that responses stay in the order of the corpus within a bucket.
             order = np.argsort(buckets, kind="stable")
             edges = np.searchsorted(buckets[order], np.arange(self.buckets + 1))
             for first, end in itertools.pairwise(edges):
@@ -156,6 +157,7 @@ class Shuffle:
         keys = pa.table({"key": batch.column(self._key), "row": batch.column(self.columns.prefix + ROW)})
         with databases.cursor() as connection:
             connection.register("keys", keys)
+            # Of DuckDB's version; see `plan_shuffle`. Equal prompts have equal hashes on every machine.
             query = f"select (hash(coalesce(key, row)) % {self.buckets})::bigint as bucket from keys"
             return np.asarray(connection.sql(query).to_arrow_table().column("bucket").to_numpy())
 
@@ -190,6 +192,7 @@ def plan_shuffle(
     """
     entries = corpus.entries
     size = sum(entry.size for _, entry in entries)
+    # By the compressed size of the parts, which a listing tells.
     buckets = min(math.ceil(size / bucket_bytes), _TASKS)
     groups = list(cut(entries, max(bucket_bytes, size // _TASKS), max(_PARTS, len(entries) // _TASKS)))
     # DuckDB's version, since its hash function cuts the buckets: another version's files must not be mixed with these.

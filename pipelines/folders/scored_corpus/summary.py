@@ -148,6 +148,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
             labels = label_agreement(connection, columns, _quantile(counts.scored))
     if BOTH_ORDERS in columns.outputs:
         with connected(parts, columns, [SCORES]) as connection:
+            # A statement of its own, as a table of parts can be read once.
             orders = order_counts(connection, columns)
     reasons = {reason.value: count for reason in Reason if (count := figures[f"reason {reason}"])}
     outputs = {name: (figures[f"ends {name}"], figures[f"inner {name}"]) for name in number_columns(columns)}
@@ -249,10 +250,7 @@ def readable(parts: Parts) -> Iterator[None]:
 
 
 def refuse_damaged(parts: Parts, error: duckdb.Error) -> None:
-    """Raise `SourceError` for the part that DuckDB couldn't read, which its error doesn't name; return if all are whole.
-
-    All parts are read again for it, which takes minutes of a large corpus, and happens once.
-    """
+    """Raise `SourceError` for the part that DuckDB couldn't read, which its error doesn't name; return if all are whole."""
     for checked in check_contents(parts):
         if checked.problem is not None:
             raise unreadable(parts.path(checked.part), checked.problem) from error
@@ -274,10 +272,7 @@ def _only_row(connection: Any, statement: str) -> tuple[Any, ...]:
 
 
 def count_shapes(parts: Parts, columns: Columns) -> dict[str, int]:
-    """The input rows of each shape, the most frequent first. Raises `SourceError` if a part can't be read.
-
-    Rows of no shape, or of two, have null there and aren't counted.
-    """
+    """The input rows of each shape, the most frequent first. Raises `SourceError` if a part can't be read."""
     row, shape = columns.prefix + ROW, columns.prefix + SHAPE
     with ThreadPoolExecutor(_SHAPE_THREADS) as threads:
         by_part = threads.map(lambda part: _shapes_in(parts.path(part), row, shape), parts.listing())
