@@ -23,7 +23,7 @@ from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettin
 from pipelines.settings.run_settings import CascadeSettings, CheckSettings, EnsembleSettings, ScoreSettings
 
 PROGRAM = "assay"
-# What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does
+# What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does.
 _BROKEN_PIPE = 141
 
 
@@ -88,7 +88,7 @@ def _writes_nothing() -> bool:
 
 
 def _is_full(error: BaseException | None) -> bool:
-    # A full disk or quota, wherever in the chain of causes: then the command is right, and resumes once there is space
+    # A full disk or quota, wherever in the chain of causes: then the command is right, and resumes once there is space.
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -97,7 +97,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _how_to_resume() -> str:
-    # The command as it was given, but without what would delete the rows that are written
+    # The command as it was given, but without what would delete the rows that are written.
     from pipelines.settings.recipe import read_recipe
 
     words = _without_overwrite(sys.argv[1:])
@@ -144,11 +144,12 @@ class _Commands(CommandGroup):
     }
     # By module: the shell completes while a person waits, and needs the one command only.
     ELSEWHERE: ClassVar = {
-        **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
+        **dict.fromkeys(("sample", "refine", "choose", "pairs", "export", "upload"), "pipelines.cli.commands.sampling"),
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
+        **dict.fromkeys(("submit", "schema"), "pipelines.cli.commands.submit"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "certify", "convert", "plan", "report", "diff", "submit", "schema", "status")
+            for name in ("evaluate", "certify", "convert", "plan", "report", "diff", "status")
         },
         "serve": "deploy.command",
     }

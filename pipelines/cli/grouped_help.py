@@ -43,7 +43,7 @@ class OneValue(Option):
         return values[0] if values else None
 
     def value_is_missing(self, value: Any) -> bool:
-        # What is missing is told with all other mistakes, when the settings are built
+        # What is missing is told with all other mistakes, when the settings are built.
         return False
 
 

@@ -15,14 +15,14 @@ from actors.text.visible import line
 if TYPE_CHECKING:
     from pipelines.results.hub.upload import Upload
 
-# The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning
+# The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning.
 JSON_VERSION_KEY, JSON_VERSION = "assay_json", 1
 
 Report = Iterator[str | Table]  # what a command says at its end
 
 
 class _PlainConsole(Console):
-    # Every text, cell and title passes here; what is of several lines is given as `Text`
+    # Every text, cell and title passes here; what is of several lines is given as `Text`.
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(line(text), **how)
 

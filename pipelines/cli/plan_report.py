@@ -93,7 +93,7 @@ def _whole(estimate: Estimate) -> list[str]:
 
 
 def _decimals(estimate: Estimate) -> list[str]:
-    # Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0
+    # Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0.
     for decimals in range(2, 7):
         shown = [f"{number:,.{decimals}f}" for number in estimate]
         if (shown[1] != shown[2] or estimate.is_exact) and (float(estimate.value) == 0 or shown[0].strip("0.,")):

@@ -91,6 +91,7 @@ def check_steps(steps: Mapping[str, Any]) -> None:
                 continue  # a folder inside the run's, such as an ensemble's models/: it doesn't exist yet
             columns = scored_folder.read_scored_manifest(folder, name).columns
         else:
+            # Resolved once for a run, since that reads the model's files and a sample of the rows.
             columns = planned[run] = planned.get(run) or _COLUMNS_OF_RUN[run](steps[run])
         if job is None:
             filter_corpus.check_ahead(step, columns)

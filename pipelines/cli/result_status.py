@@ -23,7 +23,7 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.output_folder import parts_fingerprint, read_notes
 from pipelines.folders.run_folder.parts import Parts
 
-# What the rows of each result are
+# What the rows of each result are.
 ROWS_OF = {"filter": "responses", "choose": "candidates", "pairs": "pairs", "export": "rows", "evaluate": "items"}
 _NAMED = re.compile(r"([\w-]+)=.+", re.DOTALL)  # as evaluations take files: BENCHMARK=FILE
 
@@ -124,7 +124,7 @@ def _count_rows(folder: str, kind: OutputKind, document: Mapping[str, Any], file
 
 
 def _count_items(folder: str, files: list[str]) -> int | None:
-    # From the footers: an evaluation has no count in its document until it is finished
+    # From the footers: an evaluation has no count in its document until it is finished.
     total = 0
     for name in files:
         try:
@@ -136,7 +136,7 @@ def _count_items(folder: str, files: list[str]) -> int | None:
 
 
 def _source_state(source: Mapping[str, Any]) -> SourceState:
-    # By its run, and its parts where these are noted: a retry changes parts of the same run
+    # By its run, and its parts where these are noted: a retry changes parts of the same run.
     try:
         manifest = read_manifest(source["folder"])
         if manifest is None:

@@ -26,7 +26,7 @@ from pipelines.settings import recipe
 from pipelines.settings.rescore_settings import RETRIED
 
 _RECENT_PARTS = 100  # the rate is that of the newest parts: the start's, with engines that load, would mislead
-# Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million
+# Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million.
 _REASON_PARTS, _READERS = 200, 16
 
 
@@ -199,7 +199,7 @@ def _reasons(
 
 
 def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Sequence[Example]]:
-    # Nothing of a part that can't be read, as when it is being dropped: the run itself says so
+    # Nothing of a part that can't be read, as when it is being dropped: the run itself says so.
     try:
         tables, examples = list(read_tables(run.path(part), [column])), part_examples(run, part)
     except SourceError:
@@ -214,6 +214,6 @@ def read_recipe_path(folder: str) -> str | None:
 
 
 def _before(parts: Sequence[Part], recent: Sequence[tuple[Part, Entry]]) -> list[Part]:
-    # The rate is measured from the first of the recent parts to the last, so the first one's work is none of it
+    # The rate is measured from the first of the recent parts to the last, so the first one's work is none of it.
     later = {part for part, _ in recent[1:]}
     return [part for part in parts if part not in later]

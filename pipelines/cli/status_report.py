@@ -128,6 +128,7 @@ def _end_lines(state: Status) -> Iterator[str]:
     if isinstance(state, RunStatus) and state.retry is not None:
         yield f"To resume: {state.retry}"
         return
-    # An evaluation has no recipe of its own, and takes seconds.
+    # An evaluation has no recipe of its own, and takes seconds. Paths in a recipe are relative to the folder in which its
+    # command ran.
     with_recipe = state.recipe and f", or, from the same working folder: assay run {shlex.quote(state.recipe)}"
     yield f"To resume, run the same command again without `overwrite`{with_recipe or ''}"

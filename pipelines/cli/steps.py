@@ -3,10 +3,15 @@
 Jobs are imported when a step runs: `assay --help` loads none of them.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from pipelines.cli.flags import silence_ray
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipelines.cli.plain_console import Report
 
 
 def do_step(name: str, settings: Any, as_json: bool, start_pipeline: Any = None) -> None:
@@ -36,21 +41,21 @@ def _run(name: str, settings: Any, as_json: bool, start_pipeline: Any) -> None:
     from pipelines.workflows.ensembles import score_ensemble
     from pipelines.workflows.run_logging.logged_progress import observers_of
 
-    job: Any
-    # The job, its report, and where its summary has that of the scored corpus.
-    job, make_report, scored_corpus = {
+    # The job, its report, and what of its summary is that of the scored corpus: all of it where nothing stands.
+    jobs: dict[str, tuple[Callable[..., Any], Callable[..., Report], str | None]] = {
         "score": (score_corpus.score, report.scored_report, None),
         "sample": (sample_prompts.sample, report.sampled_report, "scored"),
         "refine": (refine_prompts.refine, report.refined_report, "scored"),
         "ensemble": (score_ensemble.ensemble, report.ensemble_report, "combined"),
         "cascade": (score_cascade.cascade, report.cascade_report, "combined"),
-    }[name]
+    }
+    run, make_report, scored_corpus = jobs[name]
     # Each member of an ensemble or a cascade is a run of its own, which gets its observers there.
-    options = {} if scored_corpus == "combined" else {"observers": observers_of(settings)}
+    options: dict[str, Any] = {} if scored_corpus == "combined" else {"observers": observers_of(settings)}
     if name == "score":
         options["start_pipeline"] = start_pipeline
     with silence_ray():
-        summary = job(settings, TerminalProgress(), **options)
+        summary = run(settings, TerminalProgress(), **options)
     tell(as_json, summary.as_json(), make_report(summary, settings))
     # Last, so that the counts and reasons are printed before the error (exit code 4).
     (summary if scored_corpus is None else getattr(summary, scored_corpus)).check_scored()
@@ -68,7 +73,7 @@ def _write_result(name: str, settings: Any, as_json: bool) -> None:
         say(f"{name}: {text}", err=True)
 
     check_hub(settings, settings.output)  # before any work: a wrong name would be noticed after hours else
-    lines: Iterable[Any]
+    lines: Iterable[str | Table]
     if name == "filter":
         summary: Any = filter_corpus.keep(settings, notify)
         lines = kept_report(summary, settings)

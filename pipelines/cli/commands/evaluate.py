@@ -77,18 +77,18 @@ def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.results.evaluation.evaluate_corpus import evaluate as run
 
-    notify = partial(say, err=True)
-    results = _score_and_evaluate(settings) if settings.scores_files else run(settings, notify)
+    results: Results
+    if settings.scores_files:
+        # Imported here alone: the other way starts no engine, and is to be quick.
+        from pipelines.run.runtime.progress import TerminalProgress
+        from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
+
+        with silence_ray():
+            results = score_and_evaluate(settings, TerminalProgress())
+    else:
+        results = run(settings, partial(say, err=True))
     if not quiet:
         tell(as_json, results.document(settings.model_dump(mode="json")), _report(results.sections))
-
-
-def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
-
-    with silence_ray():
-        return score_and_evaluate(settings, TerminalProgress())
 
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:

@@ -1,7 +1,8 @@
-"""The command `submit`: runs a recipe as a job on a Ray cluster."""
+"""The commands of recipes beside `run`: `submit`, which runs one as a job on a Ray cluster, and `schema`."""
 
 import asyncio
 import functools
+import json
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -78,3 +79,15 @@ def _how_it_ended(job: str, end: "JobDetails", code: int, again: list[str], chan
     if code in (1, 2, 4):  # errors that submitting again doesn't mend: a defect, wrong settings, a failed audit
         return f"assay: the job {job} {what}; its log says why"
     return f"assay: the job {job} {what}. What is written stays. To resume{change}:\n  {shlex.join(again)}"
+
+
+@command()
+def schema() -> None:
+    """Print the JSON Schema of recipes, for editors and programs that write them.
+
+    It has every step of `assay run`, and of every setting the type, the default and what it is for. Its names are those of
+    `--set section.name=value`, too.
+    """
+    from pipelines.settings.recipe_schema import recipe_schema
+
+    click.echo(json.dumps(recipe_schema(), indent=2))

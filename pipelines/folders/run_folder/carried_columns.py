@@ -154,7 +154,7 @@ def check_carried(carried: pa.Schema, files: Sequence[InputFile]) -> None:
 
 
 def _takes(kind: pa.DataType, other: pa.DataType) -> bool:
-    # Whether a column of type `kind` takes values of type `other` as it is: text would take everything, but as other values
+    # Whether a column of type `kind` takes values of type `other` as it is: text would take everything, but as other values.
     return bool(_plain(unified_type([kind, other])) == _plain(kind)) and not (
         pa.types.is_string(kind) and not _holds(kind, other)
     )
@@ -181,16 +181,12 @@ def _parquet_columns(file: InputFile, schema: pa.Schema | None = None) -> pa.Sch
     return schema.set(index, field.with_type(pa.binary())) if pa.types.is_large_binary(field.type) else schema
 
 
-def _types_by_name(sample: Sequence[Mapping[str, Any]]) -> dict[str, set[type]]:
+def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
     types_by_name: dict[str, set[type]] = {}
     for row in sample:
         for name, value in row.items():
             types_by_name.setdefault(name, set()).update([type(value)] if value is not None else [])
-    return types_by_name
-
-
-def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
-    typed = ((name, _arrow_type(types)) for name, types in _types_by_name(sample).items())
+    typed = ((name, _arrow_type(types)) for name, types in types_by_name.items())
     excluded = {RECORD} | RESERVED
     return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in excluded and is_utf8(name)]
 

@@ -25,9 +25,9 @@ CRITERIA_SCORES = "criteria_scores"  # of rows with criteria of their own, the v
 SUSPECT = "suspect"
 KEPT, STAGE = "kept", "stage"  # of a cascade: whether the response is kept, and the name of the model that decided
 REASONED = "reasoned"  # whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning
-# Whether the score of a response was taken from a store, or is that of an equal request; only in runs with `--store`
+# Whether the score of a response was taken from a store, or is that of an equal request; only in runs with `--store`.
 FROM_STORE = "from_store"
-# The text of a response as it was judged: without reasoning that was stripped; null where it couldn't be read
+# The text of a response as it was judged: without reasoning that was stripped; null where it couldn't be read.
 TEXT = "response_text"
 CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
 PARENT, FEEDBACK = "parent", "feedback"
@@ -62,7 +62,7 @@ class Columns:
     mixed: bool = False
     text: bool = False  # Whether parts hold the text of each response. They do unless a setting leaves it out.
     row_outputs: bool = False  # whether responses have outputs whose names differ by row
-    # Whether rewards compare the responses of a row with each other: those of different rows aren't comparable
+    # Whether rewards compare the responses of a row with each other: those of different rows aren't comparable.
     within_row: bool = False
     staged: bool = False  # whether each row's rewards are those of one of several models, which is named
 
@@ -142,10 +142,10 @@ class Columns:
 
     @functools.cached_property
     def is_json(self) -> bool:
-        # Rows are carried as their raw records where the input was JSON, and then only
-        return RECORD in self.carried.names and pa.types.is_large_binary(self.carried.field(RECORD).type)
+        return is_json(self.carried)
 
     def check(self, names: Iterable[str]) -> None:
+        """Raise `SourceError` if a carried column, or another name of the input, equals one of ours."""
         carried = self.carried.names[1:] if self.is_json else self.carried.names
         name = self.collision([*carried, *names])
         if name == RECORD:
@@ -178,6 +178,11 @@ class Columns:
         return pa.table([*repeated.columns, *ours], self.schema.with_metadata(note(examples)))
 
 
+def is_json(schema: pa.Schema) -> bool:
+    """Whether rows are carried as their raw records, as JSON rows are. A Parquet column of this name is no large binary."""
+    return RECORD in schema.names and pa.types.is_large_binary(schema.field(RECORD).type)
+
+
 class _Response(NamedTuple):
     row: str
     name: str
@@ -202,7 +207,7 @@ class _Column(NamedTuple):
     is_present: bool = True
 
 
-# One text of a judge: the responses in the order shown, the text, and the vote that was parsed from it
+# One text of a judge: the responses in the order shown, the text, and the vote that was parsed from it.
 _TRACE_ENTRY = pa.struct(
     [
         ("shown", pa.list_(pa.string())),
@@ -216,7 +221,7 @@ _TRACE_ENTRY = pa.struct(
 
 
 def _utf8(text: str) -> str:
-    # The text with lone surrogates replaced, as a last token that ends inside a character has them: Arrow takes none
+    # The text with lone surrogates replaced, as a last token that ends inside a character has them: Arrow takes none.
     return text.encode("utf-8", "replace").decode()
 
 

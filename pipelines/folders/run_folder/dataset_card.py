@@ -22,7 +22,7 @@ MADE_UP = (
     "**The rewards are made up**, by `--engine fake`, which is for trying a pipeline out: they say nothing of the model."
 )
 _MARK = "<!-- Assay writes this file anew with the results beside it; without this line it leaves the file alone. -->"
-# In place of a pattern of files: `datasets` says in its error that it is unable to find this
+# In place of a pattern of files: `datasets` says in its error that it is unable to find this.
 _UNFINISHED = "rows of an unfinished result"
 _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 

@@ -16,7 +16,7 @@ from pipelines.folders.run_folder.coverage import audit, file_by_file, gaps, mer
 from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.part_list import PartList
 
-# Rises where a summary holds more or other figures, or parts another order: a resume then reads all parts once more
+# Rises where a summary holds more or other figures, or parts another order: a resume then reads all parts once more.
 _MARK_VERSION = 2
 
 

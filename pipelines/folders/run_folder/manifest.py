@@ -30,7 +30,7 @@ from pipelines.settings.run_settings import RunSettings
 NAME = MANIFEST
 _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
-# What the manifest says of the `Columns`, beside those that are carried and the prefix
+# What the manifest says of the `Columns`, beside those that are carried and the prefix.
 _OF_COLUMNS = tuple(field.name for field in fields(Columns) if field.name not in ("carried", "prefix"))
 _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
@@ -55,13 +55,12 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
-        hash_members(digest, (file.identity for file in self.files))
-        digest.update(f"], {json.dumps(self.run)}]".encode())
-        return f"sha256:{digest.hexdigest()}"
+        """A hash of identity, files and run name, which is different for any other run."""
+        before = f"[{json.dumps(self.identity, sort_keys=True)}, ["
+        return f"sha256:{array_digest((file.identity for file in self.files), before, f'], {json.dumps(self.run)}]')}"
 
     def started(self) -> "Manifest":
-        # Eight random digits: no part of a dead writer in the folder has this name
+        # Eight random digits: no part of a dead writer in the folder has this name.
         return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
 
     def check(self, other: "Manifest") -> None:
@@ -182,7 +181,7 @@ class Manifest:
 
 
 def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
-    # A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines
+    # A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines.
     content = bytearray(json.dumps(document, indent=2).removesuffix("\n}").encode())
     content += b',\n  "files": ['
     for number, file in enumerate(files):
@@ -192,10 +191,16 @@ def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
     return bytes(content)
 
 
-def hash_members(digest: Any, values: Iterable[Any]) -> None:
-    """Feed a hash with the members of a JSON array, as `json.dumps` writes it, without holding the whole text."""
+def array_digest(values: Iterable[Any], before: str = "[", after: str = "]") -> str:
+    """The SHA-256 of a JSON array, as `json.dumps` writes it, between two texts; in hexadecimal digits.
+
+    Value by value: the text of a million files would take hundreds of megabytes.
+    """
+    digest = hashlib.sha256(before.encode())
     for number, value in enumerate(values):
         digest.update((", " * bool(number) + json.dumps(value, sort_keys=True)).encode())
+    digest.update(after.encode())
+    return digest.hexdigest()
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -217,10 +222,7 @@ def files_mark(files: Sequence[InputFile]) -> str:
 
     Of an appended run, older parts have the mark of the files that there were then: the first so many.
     """
-    digest = hashlib.sha256(b"[")
-    hash_members(digest, ((file.index, file.identity) for file in files))
-    digest.update(b"]")
-    return f"{len(files)}:{digest.hexdigest()[:16]}"
+    return f"{len(files)}:{array_digest((file.index, file.identity) for file in files)[:16]}"
 
 
 def read_manifest(folder: str) -> Manifest | None:
@@ -263,7 +265,7 @@ def read_manifest(folder: str) -> Manifest | None:
 
 
 def _file_or_mapping(entry: dict[str, Any]) -> Any:
-    # An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte
+    # An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte.
     if entry.keys() != _FILE_KEYS or entry["kind"] not in set(FileKind):
         return entry
     return InputFile(**{**entry, "kind": FileKind(entry["kind"])})

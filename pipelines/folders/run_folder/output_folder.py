@@ -12,7 +12,6 @@ Files that are written part by part have the names of the parts as numbers:
   pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
 """
 
-import hashlib
 import itertools
 import json
 import re
@@ -25,11 +24,11 @@ from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
 from pipelines.data.storage import Entry, Folder, error_text
 from pipelines.data.storage.lease import check_lease
-from pipelines.folders.run_folder.manifest import hash_members
+from pipelines.folders.run_folder.manifest import array_digest
 from pipelines.folders.run_folder.part import Part
 
 _DONE = "done"
-# Keys of a finished document: the fingerprint of the parts it was made of, and its files with their sizes
+# Keys of a finished document: the fingerprint of the parts it was made of, and its files with their sizes.
 _MADE_OF, _FILES = "made_of", "files"
 _THREADS = 32  # notes are read concurrently: in a store each is a round trip, of 30 ms or so
 _DONE_NAME = re.compile(rf"({NUMBER})\.json")
@@ -174,10 +173,7 @@ def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
 
     By names and sizes alone: a part is never rewritten, and a listing tells both.
     """
-    digest = hashlib.sha256(b"[")
-    hash_members(digest, ([part.name, entry.size] for part, entry in entries))
-    digest.update(b"]")
-    return f"sha256:{digest.hexdigest()}"
+    return f"sha256:{array_digest([part.name, entry.size] for part, entry in entries)}"
 
 
 def _without_overwrite(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +185,7 @@ def _files(folder: str, kind: OutputKind) -> dict[str, int]:
 
 
 def _full_document(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
-    # The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists)
+    # The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists).
     full_document: dict[str, Any] = json.loads(json.dumps(kind.marked({**document, "summary": summary})))
     return full_document
 

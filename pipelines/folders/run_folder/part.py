@@ -73,7 +73,7 @@ class Part(NamedTuple):
 
     @property
     def begin(self) -> tuple[int, int]:
-        # Files come first: positions of a whole corpus are ordered by it
+        # Files come first: positions of a whole corpus are ordered by it.
         return self.file, self.range.start
 
     @property
@@ -114,6 +114,7 @@ class Part(NamedTuple):
 
     @classmethod
     def parse(cls, name: str) -> "Part | None":
+        """A part from its name; None for any other file."""
         match = _NAME.fullmatch(name)
         if match is None:
             return None

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pipelines.folders.run_folder.examples import KEY as EXAMPLES_KEY
 from pipelines.folders.run_folder.part import Part
 
-# In the footer: the checksum of the file, its files and range, and the run
+# In the footer: the checksum of the file, its files and range, and the run.
 SHA_KEY, PLACE_KEY, RUN_KEY = "assay_sha256", "assay_place", "assay_run"
 
 # Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group.

@@ -72,6 +72,7 @@ class Parts:
         return storage.folder(self.folder).sub("sessions")
 
     def create(self) -> None:
+        """Create the folders. Raises `OutputError` if they can't be created or written."""
         try:
             for folder in (self.parts_folder, self._ends_folder):
                 folder.make()
@@ -171,10 +172,11 @@ class Parts:
         return named_run(self.folder) if self.run is None else self.run
 
     def end_seen(self, file: InputFile, extent: int) -> None:
-        # An empty file, whose name says it all: a million of them cost a listing and no read
+        # An empty file, whose name says it all: a million of them cost a listing and no read.
         self._ends_folder.create(self.note_name(f"{file.index:06d}-{extent:012d}"), b"")
 
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
+        """The extent of each file by its index; None while it isn't known."""
         run, names = self._run(), (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
         # Ends of another run don't count: a file of its index may be another one there.
         extents_by_index = {int(name[1]): int(name[2]) for name in names if name and name[3] == run}

@@ -50,6 +50,7 @@ class KeyIndex:
         return int(self._query("select count(*) from places")[0][0])
 
     def lacking(self, names: Iterable[str]) -> list[str]:
+        """Those of some segments that were never added."""
         added_names = {name for (name,) in self._query("select name from segments")}
         return [name for name in names if name not in added_names]
 
@@ -89,13 +90,13 @@ class KeyIndex:
         return rows[0][0] if rows else None
 
     def drop(self, name: str) -> None:
-        # As one that was added, so that `lacking` never names it again
+        # As one that was added, so that `lacking` never names it again.
         self._query("insert or ignore into segments (name) values (?)", [name])
         self._query("delete from places where segment = (select number from segments where name = ?)", [name])
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        # Ends with what was done: without a journal nothing can be undone, and what is left open would refuse the next
+        # Ends with what was done: without a journal nothing can be undone, and what is left open would refuse the next.
         self._database.execute("begin")
         try:
             yield
@@ -109,7 +110,7 @@ class KeyIndex:
 
 @contextlib.contextmanager
 def _os_errors() -> Iterator[None]:
-    # Raise an error of SQLite, which has classes of its own for a full disk, as what it is
+    # Raise an error of SQLite, which has classes of its own for a full disk, as what it is.
     try:
         yield
     except sqlite3.Error as error:

@@ -49,17 +49,11 @@ class UnitOutcome(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _KeyedUnit:
-    unit: StoredUnit
-    key: bytes
-
-
-@dataclass(frozen=True)
 class Lookup:
     """What a store knows of some requests. `missing` is to be scored, and its outcomes go into `outcomes`, or `ready`."""
 
     requests: Sequence[RenderedRequest]
-    units: Sequence[Sequence[_KeyedUnit]]
+    units: Sequence[Sequence[tuple[bytes, StoredUnit]]]
     missing: Mapping[bytes, StoredUnit]
     ready: dict[bytes, Scores]
     outcomes: dict[bytes, UnitOutcome]
@@ -94,12 +88,12 @@ class StoredUnits:
 
     def look_up(self, requests: Sequence[RenderedRequest]) -> Lookup:
         by_request = [
-            [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
+            [(key_of(self._identity, unit), unit) for unit in units_of(request, compares=self._compares)]
             for request in requests
         ]
         unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
-        for keyed in itertools.chain.from_iterable(by_request):
-            unit_by_key.setdefault(keyed.key, keyed.unit)
+        for key, unit in itertools.chain.from_iterable(by_request):
+            unit_by_key.setdefault(key, unit)
         ready, outcomes = self._find(unit_by_key)
         missing = {key: unit for key, unit in unit_by_key.items() if key not in ready}
         return Lookup(requests, by_request, missing, ready, outcomes)
@@ -304,14 +298,17 @@ class Claim(Future[UnitOutcome]):
 
 
 def _assemble(
-    request: RenderedRequest, units: Sequence[_KeyedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
+    request: RenderedRequest,
+    units: Sequence[tuple[bytes, StoredUnit]],
+    ready: dict[bytes, Scores],
+    outcomes: Mapping[bytes, UnitOutcome],
 ) -> Scores:
     # `ready` scores are taken out, as they are those of the first unit with their key; equal ones after it have `from_store`
     scores = [response.refusal for response in request.responses]
-    for keyed in units:
-        outcome = outcomes[keyed.key]
+    for key, unit in units:
+        outcome = outcomes[key]
         # A failure is shared by the equal units that were asked for at that time, and is from no store.
-        of_unit = ready.pop(keyed.key, None) or decode(keyed.unit, outcome.value, from_store=outcome.lasts)
-        for position, score in zip(keyed.unit.positions, of_unit, strict=True):
+        of_unit = ready.pop(key, None) or decode(unit, outcome.value, from_store=outcome.lasts)
+        for position, score in zip(unit.positions, of_unit, strict=True):
             scores[position] = score
     return tuple(score for score in scores if score is not None)

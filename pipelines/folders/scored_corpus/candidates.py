@@ -118,7 +118,7 @@ class Candidate(NamedTuple):
 
     @property
     def judged_text(self) -> str:
-        # With the calls, and without white space around it: candidates are compared by it
+        # With the calls, and without white space around it: candidates are compared by it.
         answer = self.read().answer
         return (write_turn(self.turn) if answer is None else answer).strip()
 
@@ -144,7 +144,7 @@ class PreferencePair:
     @property
     def own_fields(self) -> tuple[Mapping[str, Any], Mapping[str, LeftField]]:
         # Of two input rows, only fields that are equal in both: else a pair would carry one row's label beside the other's
-        # text
+        # text.
         chosen, rejected = self.chosen.read(), self.rejected.read()
         if self.chosen.row == self.rejected.row:
             return chosen.fields, chosen.left

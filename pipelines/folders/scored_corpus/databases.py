@@ -51,7 +51,7 @@ def cursor() -> DuckDBPyConnection:
 
 @functools.cache
 def _database(process: int) -> DuckDBPyConnection:
-    # The database of a process: a fork must not use its parent's
+    # The database of a process: a fork must not use its parent's.
     connection = duckdb.connect(
         config={
             # A condition reads no file, loads no extension and sees no variable of Python.

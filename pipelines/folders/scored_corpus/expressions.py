@@ -27,7 +27,7 @@ from actors.errors import ExpressionError, Rejected
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.formats import parse
 from pipelines.folders.run_folder.carried_columns import scalar_column
-from pipelines.folders.run_folder.columns import ROW
+from pipelines.folders.run_folder.columns import ROW, is_json
 from pipelines.folders.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
@@ -144,7 +144,7 @@ class Evaluator:
 
 
 def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    # DuckDB takes NaN for the largest number, so NaN becomes null before it sees any: in structs, lists and maps too
+    # DuckDB takes NaN for the largest number, so NaN becomes null before it sees any: in structs, lists and maps too.
     kind = column.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(column), None, column)
@@ -158,14 +158,10 @@ def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _flat_fields(schema: pa.Schema) -> Sequence[str]:
-    # They come after the raw record; a Parquet corpus has none
-    if not _is_json(schema):
+    # They come after the raw record; a Parquet corpus has none.
+    if not is_json(schema):
         return ()
     return [field.name for field in list(schema)[schema.get_field_index(RECORD) + 1 :] if not pa.types.is_nested(field.type)]
-
-
-def _is_json(schema: pa.Schema) -> bool:
-    return RECORD in schema.names and pa.types.is_large_binary(schema.field(RECORD).type)
 
 
 def _check_whole(table: pa.Table, name: str) -> None:
@@ -214,7 +210,7 @@ def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.
 
 
 def _is_ambiguous(kind: pa.DataType) -> bool:
-    # DuckDB reads the first of two fields whose names differ in case alone, also for the exact name of the other
+    # DuckDB reads the first of two fields whose names differ in case alone, also for the exact name of the other.
     if not pa.types.is_nested(kind):
         return False
     fields = [kind.field(index) for index in range(kind.num_fields)]
@@ -287,7 +283,7 @@ def _compared(node: Node) -> list[dict[str, Any]]:
 
 
 def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
-    # A lambda's body names parameters that have no type outside of it, so nothing in it can be bound by itself
+    # A lambda's body names parameters that have no type outside of it, so nothing in it can be bound by itself.
     stack: list[Any] = [root]
     while stack:
         item = stack.pop()
@@ -301,7 +297,7 @@ def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
 
 
 def _names(root: Node) -> Iterator[str]:
-    # Both of `rows.a` and of `a.field`, and the `a` of `a.lower()`: which of them is a column, only binding tells
+    # Both of `rows.a` and of `a.field`, and the `a` of `a.lower()`: which of them is a column, only binding tells.
     for node in _walk(root):
         if node["class"] == "COLUMN_REF":
             yield from map(str.casefold, node["column_names"])
@@ -334,7 +330,7 @@ def _missing_hints(text: str, name: str, schema: pa.Schema) -> Iterator[str]:
         yield "SQL doesn't tell names of columns or of their fields apart that differ in case alone; rename one of them"
     else:
         yield from (f"Did you mean {close}?" for close in difflib.get_close_matches(name, schema.names, n=1))
-    if _is_json(schema):
+    if is_json(schema):
         if place := re.search(rf"\b{re.escape(name)}(?:\.\w+)+", text):
             way = f"json_extract_string(decode({RECORD}), '$.{place[0]}')"
             yield f"A field inside another one is in the row's record alone: {way} is text; cast({way} as double) a number"

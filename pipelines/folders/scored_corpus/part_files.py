@@ -22,7 +22,7 @@ from pipelines.folders.run_folder.part_content import DamagedPart, batches, chec
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
 
-# Columns of `in_order`: the index of a row's part in the listing, and of the row in the part
+# Columns of `in_order`: the index of a row's part in the listing, and of the row in the part.
 PART_AT, ROW_AT = "part_at", "row_at"
 
 _THREADS = 8  # parts that are read concurrently, each as a whole

@@ -83,6 +83,7 @@ class Reader:
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
+        """The reader for a scored folder. Raises `ExpressionError` if `where` can't be used."""
         members = manifest.identity.get(MEMBERS)
         identities = [member["identity"] for member in members.values()] if members else [manifest.identity]
         identity = identities[0]  # all members of an ensemble read the same rows in the same way (`check_same_files`)
@@ -92,6 +93,7 @@ class Reader:
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
     def carrying(self, names: Collection[str], *, by_column: bool = False) -> "Reader":
+        """The reader that carries the input's own fields, but those that have one of these names, whatever its case."""
         return replace(self, reserved=frozenset(name.casefold() for name in names), by_column=by_column)
 
     @functools.cached_property
@@ -144,6 +146,7 @@ class Reader:
             yield responses
 
     def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
+        """Each response of a table, in order, with or without a reward. Raises `SourceError` if a row has changed."""
         for _, row in itertools.groupby(self._read_table(table), key=lambda stored: stored.row):
             responses = list(row)
             # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
@@ -242,7 +245,7 @@ class Reader:
 
 
 class _CorpusRow:
-    # A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read
+    # A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read.
     __slots__ = ("_read", "_stored", "name", "reader")
 
     def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
@@ -296,7 +299,7 @@ def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResp
 
 
 def _is_scored_request(request: ScoreRequest, prompt_hash: str | None) -> bool:
-    # A model that takes no principles was asked without those of the row: then the hash is of the request without them
+    # A model that takes no principles was asked without those of the row: then the hash is of the request without them.
     if request.prompt_hash == prompt_hash:
         return True
     return bool(request.principles) and replace(request, principles=()).prompt_hash == prompt_hash

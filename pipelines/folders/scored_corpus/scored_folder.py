@@ -63,7 +63,7 @@ class OpenedCorpus:
 
     @cached_property
     def counts(self) -> Counts:
-        # Added up once: callers ask for it for each part of a hundred thousand
+        # Added up once: callers ask for it for each part of a hundred thousand.
         return sum((part.counts for part, _ in self.entries), Counts())
 
     @property
@@ -76,7 +76,7 @@ class OpenedCorpus:
 
     @property
     def is_complete(self) -> bool:
-        # Without `partial` they always do; audited again, since `partial` let gaps pass
+        # Without `partial` they always do; audited again, since `partial` let gaps pass.
         try:
             extents = self.responses.parts.extents(self.manifest.files)
             audit(self.manifest.files, extents, [part for part, _ in self.entries])
@@ -86,6 +86,7 @@ class OpenedCorpus:
 
     @property
     def made_of(self) -> str:
+        """A hash of what is read, which is different for other parts and for other responses."""
         parts = parts_fingerprint(self.entries)
         if self.kept is None:
             return parts

@@ -33,10 +33,10 @@ from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus import databases
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf
 
-# Files and buckets at most: a stretch of one in the other is read by itself, so there are a million of these at most
+# Files and buckets at most: a stretch of one in the other is read by itself, so there are a million of these at most.
 _TASKS = 1024
 _PARTS = 4096  # parts of a group at most, where parts are tiny
-# Bytes in memory, for each bucket, of the responses that `write` sorts by bucket at a time: a stretch shouldn't be tiny
+# Bytes in memory, for each bucket, of the responses that `write` sorts by bucket at a time: a stretch shouldn't be tiny.
 _STRETCH_BYTES = 2**17
 _TABLE_BYTES = 2**23
 """Those bytes for all buckets together at least. With 2 buckets a job took a fifth more CPU with tables of 128 MiB than with
@@ -64,6 +64,7 @@ class Shuffle:
     ticket: Ticket | None = None
 
     def open(self) -> None:
+        """Create the folder, and delete what other work left in it. Raises `OSError`."""
         place = self._place
         place.make()
         for entry in list(place.entries()):
@@ -71,6 +72,7 @@ class Shuffle:
                 place.delete(entry.name)
 
     def missing(self) -> list[int]:
+        """The numbers of the files that aren't written yet."""
         written = {entry.name for entry in self._place.entries()}
         return [number for number in range(self.files) if self._name(number) not in written]
 
@@ -153,7 +155,7 @@ class Shuffle:
                 yield batch.take(pa.array(order[first:end]))
 
     def _bucket_of(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-        # A rejected row may have no prompt hash: its bucket is that of the row itself
+        # A rejected row may have no prompt hash: its bucket is that of the row itself.
         keys = pa.table({"key": batch.column(self._key), "row": batch.column(self.columns.prefix + ROW)})
         with databases.cursor() as connection:
             connection.register("keys", keys)
@@ -219,7 +221,7 @@ def cut(entries: PartEntries, most_bytes: int, most_parts: int) -> Iterator[list
 
 
 def _without_dictionary(field: pa.Field) -> pa.Field:
-    # An Arrow file can have one dictionary for a field, and each part has another
+    # An Arrow file can have one dictionary for a field, and each part has another.
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 

@@ -50,7 +50,7 @@ _QUANTILE_NAMES = ("min", "p5", "p25", "median", "p75", "p95", "max")
 _COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)  # outputs that are counts: they are summed, and have no quantiles
 # 100,000 numbers take about a megabyte; of fewer than twenty, the sketch can give quantiles above the maximum
 _EXACT = 100_000
-# Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each
+# Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each.
 _LOOKED_AT_FOR_REPEATS = 1_000_000
 
 
@@ -95,13 +95,14 @@ class Summary(Readable):
     """The first responses of each reason, with what was wrong or a judge's text; and the first texts that it was read in."""
 
     def check_scored(self) -> None:
+        """Raise `NothingScored` if there are responses and none has a reward, with the counts of reasons and examples."""
         if self.responses and not self.scored:
             reasons = counts_text(self.reasons)
             what = f"nothing was scored: of {self.responses:,} responses none has a reward ({reasons})"
             raise NothingScored("\n".join([what, *unscored_lines(self.reasons, self.examples)]))
 
     def figures(self) -> dict[str, float]:
-        # For loggers, whose charts are of single numbers: `scored`, `reasons/too_long`, `reward/median`
+        # For loggers, whose charts are of single numbers: `scored`, `reasons/too_long`, `reward/median`.
         counts = ("rows", "responses", "scored", "rejected", "failed", "truncated", "prompt_tokens", "completion_tokens")
         return {
             **{name: getattr(self, name) for name in counts},
@@ -170,7 +171,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
 
 
 def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> dict[str, Any]:
-    # All figures by one statement: in a store, each statement over the parts would be a request or two for each part
+    # All figures by one statement: in a store, each statement over the parts would be a request or two for each part.
     numbers, quantile = number_columns(columns), _quantile(counts.scored)
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     has_repeats = columns.text and counts.responses <= _LOOKED_AT_FOR_REPEATS

@@ -31,7 +31,7 @@ ADVICE: Mapping[Reason, str] = {
     Reason.NO_VERDICT: "`assay check MODEL` shows what a judge writes, and what is read of it; a rubric's prompt "
     "must ask for what it reads",
 }
-# Reasons of which an example is what a judge wrote
+# Reasons of which an example is what a judge wrote.
 TEXT_REASONS = (Reason.CUT_OFF, Reason.NO_VERDICT, Reason.TWO_VERDICTS, Reason.OUT_OF_RANGE)
 # Parts whose footers are read for examples, in a store a request each, and reasons that are shown.
 _MOST_PARTS, _MOST_REASONS = 16, 5
