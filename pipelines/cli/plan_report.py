@@ -152,9 +152,4 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         yield f"An engine reads {reads}{writes}: {bill.speed.source}"
         start = bill.speed.start_s
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
-    # Below a second the bound says nothing that a person would plan by.
-    if bill.least_s is not None and bill.least_s.value >= 1:
-        bound = duration(bill.least_s.value)
-        where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
-        yield f"Less than {bound} it can't be {where}: {bill.least_source}"
     yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)

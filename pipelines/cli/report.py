@@ -95,11 +95,6 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
         f"Suspect: {summary.combined.flags.get(SUSPECT, 0):,} responses, above {combination.suspect_reward:g} in z_mean and "
         f"{combination.suspect_disagreement:g} in z_disagreement"
     )
-    if agreement.too_few:
-        yield (
-            f"{agreement.too_few:,} of {agreement.prompts:,} prompts have fewer than the {agreement.needed} responses "
-            "among which one can be suspect"
-        )
     yield from _place_report(settings)
 
 
