@@ -86,7 +86,7 @@ def _amounts(plan: CorpusPlan) -> Table:
 
 
 def _whole(estimate: Estimate) -> list[str]:
-    # Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact
+    # Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact.
     # An exact sum of floats may be a hair off the whole number: that must not look like an interval.
     low, high = math.floor(estimate.low + _NOISE), math.ceil(estimate.high - _NOISE)
     return [f"{number:,.0f}" for number in (estimate.value, low, high)]

@@ -125,7 +125,7 @@ def status(folder: str) -> RunStatus:
         complete = manifest.summary is not None
     except AuditError:
         complete = False
-    # By bytes or rows of the input, not by parts, whose sizes differ.
+    # By bytes of the input, not by parts, whose sizes differ.
     done_share = Meter(manifest.files, parts, now).share()
     recent = entries[-_RECENT_PARTS:]
     earlier_share = Meter(manifest.files, _before(parts, recent), now).share()
