@@ -26,6 +26,7 @@ from pipelines.settings.refine_settings import RefineSettings
 from pipelines.settings.run_settings import (
     CascadeSettings,
     EnsembleSettings,
+    JudgingSettings,
     MembersSettings,
     RunSettings,
     SampleSettings,
@@ -113,7 +114,7 @@ def is_made_up(run: RunSettings) -> bool:
     return any(engine.engine == "fake" for engine in engines)
 
 
-def _place_report(run: RunSettings) -> Report:
+def _place_report(run: JudgingSettings | EnsembleSettings | CascadeSettings) -> Report:
     if is_made_up(run):
         yield MADE_UP
     yield f"Scored corpus: {run.output.rstrip('/')}/parts/*.parquet, and manifest.json beside it"

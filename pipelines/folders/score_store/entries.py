@@ -132,8 +132,8 @@ def _score_to_json(score: Score, names: Sequence[str]) -> dict[str, Any]:
 
 def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
     trace = (
-        JudgeAnswer(tuple(names[position] for position in shown), *texts, reason and Reason(reason))
-        for shown, *texts, reason in fields["trace"]
+        JudgeAnswer(tuple(names[position] for position in shown), principle, text, finish, vote, reason and Reason(reason))
+        for shown, principle, text, finish, vote, reason in fields["trace"]
     )
     # JSON has no enums and no tuples, and scores are compared with those that were just computed.
     typed = {
