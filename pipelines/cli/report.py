@@ -114,7 +114,7 @@ def is_made_up(run: RunSettings) -> bool:
     return any(engine.engine == "fake" for engine in engines)
 
 
-def _place_report(run: JudgingSettings | EnsembleSettings | CascadeSettings) -> Report:
+def _place_report(run: JudgingSettings | MembersSettings) -> Report:
     if is_made_up(run):
         yield MADE_UP
     yield f"Scored corpus: {run.output.rstrip('/')}/parts/*.parquet, and manifest.json beside it"
