@@ -79,7 +79,6 @@ class StoredUnits:
         self._index_lock = threading.Lock()  # held for as long as a segment takes to be added
         self._lock = threading.Lock()  # of all that follows
         self._unwritten: dict[bytes, bytes] = {}
-        self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
         self._look_lock = threading.Lock()
         self._next_look = 0.0
@@ -157,7 +156,7 @@ class StoredUnits:
 
     def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
         with self._lock:
-            values = {key: value for key in units if (value := self._recent(key)) is not None}
+            values = {key: self._unwritten[key] for key in units if key in self._unwritten}
         # By segment, so that each file is opened once for a block: in an object store, opening one costs a request.
         by_segment: dict[str, list[int]] = defaultdict(list)
         for place in self._places([key for key in units if key not in values]).values():
@@ -184,9 +183,6 @@ class StoredUnits:
             self._report(f"nothing is found in the store {self._folder.path}: {error_text(error)}")
             return {}
 
-    def _recent(self, key: bytes) -> bytes | None:
-        return self._unwritten.get(key) or self._being_written.get(key)
-
     def keep(self, stored: Lookup, scored: Sequence[Scores]) -> list[Scores]:
         """Keep the scores of what was missing, those that last; returns the scores of all requests, in their order."""
         fresh = dict(zip(stored.missing, scored, strict=True))
@@ -210,18 +206,13 @@ class StoredUnits:
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
             if not entries or not (is_idle or is_large or is_old):
                 return
-            # Until the index has them, `_recent` finds them here: else an equal request would be scored again meanwhile.
             self._unwritten = {}
-            self._being_written |= entries
         try:
             segment = write_segment(self._folder, self._identity, entries)
             with self._index_lock:
                 self._index.add(segment.name, list(entries), segment.content)
         except OSError as error:
             self._report(f"{self._folder.path}: scores can't be kept there: {error_text(error)}")
-        with self._lock:
-            for key in entries:
-                self._being_written.pop(key, None)
 
 
 class StoredScores(StoredUnits):

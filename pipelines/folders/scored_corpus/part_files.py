@@ -36,11 +36,10 @@ class CheckedPart:
     part: Part
     size: int
     problem: str | None
-    is_gone: bool = False  # whether it was there when parts were listed, and isn't any more
 
 
 def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
-    """Read every part, delete those that are damaged or contradict their names, and return them with those that are gone.
+    """Read every part, and delete and return those that are damaged or contradict their names.
 
     Each leaves a gap, which the next pass fills. `notify` gets a message for each. Raises as `check_contents` does; then
     the part that the storage didn't give is still there.
@@ -49,8 +48,7 @@ def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
     for checked in check_contents(parts):
         if checked.problem is not None:
             notify(f"{parts.path(checked.part)} {checked.problem}, so it is dropped, and its rows are scored again")
-            if not checked.is_gone:
-                parts.parts_folder.delete(checked.part.name)
+            parts.parts_folder.delete(checked.part.name)
             dropped.append(checked.part)
     return dropped
 
@@ -80,8 +78,6 @@ def _check_content(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | N
             return CheckedPart(part, len(content), check(part, parquet))
     except DamagedPart as error:
         return CheckedPart(part, len(content), f"can't be read: {error}")
-    except FileNotFoundError:
-        return CheckedPart(part, 0, "was there when they were listed, and isn't any more", is_gone=True)
     except OSError as error:
         raise SourceError(f"{parts.path(part)} can't be read: {error_text(error)}") from error
     except MemoryError as error:

@@ -386,15 +386,6 @@ def test_a_part_that_a_store_refuses_isnt_dropped(stored: Parts, terse_s3: Terse
     assert stored.listing() == [first, third], "the damaged one has been read before the third"
 
 
-def test_a_part_that_is_gone_is_scored_again_and_isnt_deleted(stored: Parts, terse_s3: TerseStore) -> None:
-    first, second, third = stored.listing()
-    terse_s3.refused, terse_s3.refusal = first.name, 404
-    notes: list[str] = []
-    assert drop_unreadable(stored, notes.append) == [first, second]
-    assert "isn't any more" in notes[0]
-    assert stored.listing() == [first, third]  # it was only away: what isn't missing isn't scored again
-
-
 def test_a_part_isnt_dropped_for_want_of_file_descriptors(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(parts, *(part(at, at + 10, rows=3, scored=3) for at in (0, 10)))
     listed = parts.listing()
