@@ -54,6 +54,7 @@ def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None 
     """
     from pipelines.results.evaluation.saved_results import is_results
 
+    # JUnit's cases are the measures that may fail, and without a baseline nothing can.
     if junit is not None and settings.against is None:
         raise SettingsError("--junit is the report of a comparison: give --against, too")
     if settings.against is None:

@@ -77,6 +77,7 @@ def _sample_report(sample: "SampleComparison") -> Iterator[str]:
 
 
 def _flip_text(flip: Mapping[str, Any]) -> str:
+    # A scored response has no reason beside its status.
     before, now = (" ".join(filter(None, (flip[moment], flip[f"{moment}_reason"]))) for moment in ("before", "now"))
     return f"{flip['row']} ({flip['response']}): {before} to {now}"
 

@@ -83,5 +83,6 @@ def upload(as_json: bool, **options: Any) -> None:
     from pipelines.results.hub.upload import upload_result
 
     settings = build_from(UploadSettings, options)
+    # The client of the hub finds the token itself: none passes through our settings, which are written down.
     uploaded = upload_result(settings.folder, settings.hub, settings.public)
     tell(as_json, uploaded, [upload_text(uploaded)])

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from actors.records import Score, Status
 
 KEY = "assay_examples"  # in the footer of a part
+# Examples of each outcome, and characters of each text: the footer of a part is read whole by whoever opens it.
 _MOST, _CHARACTERS = 3, 500
 
 

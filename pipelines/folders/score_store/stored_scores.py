@@ -90,6 +90,7 @@ class StoredUnits:
             [(key_of(self._identity, unit), unit) for unit in units_of(request, compares=self._compares)]
             for request in requests
         ]
+        # Equal requests of a block are scored once, and the others get what the first one gets.
         unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
         for key, unit in itertools.chain.from_iterable(by_request):
             unit_by_key.setdefault(key, unit)
@@ -206,6 +207,7 @@ class StoredUnits:
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
             if not entries or not (is_idle or is_large or is_old):
                 return
+            # A new mapping, so that this thread has the old one alone while it writes it.
             self._unwritten = {}
         try:
             segment = write_segment(self._folder, self._identity, entries)
