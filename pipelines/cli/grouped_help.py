@@ -94,6 +94,12 @@ class Command(click.Command):
             if way is None:
                 raise
             raise click.UsageError(f"{error.option_name} is no option, but a setting: {way}", ctx) from error
+        except click.MissingParameter as error:
+            words = [each.make_metavar(ctx) for each in self.params if isinstance(each, click.Argument)]
+            if len(words) == 1 or error.param is None or error.param.nargs != -1:
+                raise
+            # click gives the only word to the last argument, and would say that the first one, which was given, is missing.
+            raise click.UsageError(f"{' and '.join(words)} are both needed", ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]

@@ -28,8 +28,8 @@ class KeyIndex:
     """Places by key. For one thread at a time. Every method raises `OSError` if the database fails, as on a full disk."""
 
     def __init__(self, content_bytes: int = _CONTENT_BYTES) -> None:
-        # An empty name is SQLite's for a temporary file, of which at most the page cache is in memory (negative: KiB). Neither
-        # journal nor sync, as the database ends with its process.
+        # An empty name is SQLite's for a temporary file, of which at most the page cache is in memory (negative: KiB).
+        # Neither journal nor sync, as the database ends with its process.
         self._database = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._database.executescript(
             f"""

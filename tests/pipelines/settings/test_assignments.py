@@ -101,6 +101,7 @@ def test_an_option_and_its_setting_are_one() -> None:
         (["score", *SCORE, "--part-rows", "4"], "--part-rows is no option, but a setting: --set work.part_rows=..."),
         (["score", *SCORE, "--no-text"], "--no-text is no option, but a setting: --set text=false"),
         (["serve", "--model", "m", "--cors-origins", "*"], "a setting: --set access.cors_origins=..."),
+        (["score", "c.jsonl", "--model", "m"], "INPUTS... and OUTPUT are both needed"),
     ],
 )
 def test_who_writes_another_command_line_is_told_the_way(words: list[str], way: str) -> None:
