@@ -39,18 +39,21 @@ class TokenisingProgress:
     def update(self, done: int, of: int) -> None:
         """Show that `done` rows are tokenised; `of` is their total, or 0 if it is unknown."""
         now = time.monotonic()
+        # A terminal is drawn over, and a log gets a line each time, so the stream says how often.
         if now - self._shown_at >= self._screen.every_s:
             self._screen.show(f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows")
             self._shown_at, self._is_shown = now, True
 
     def done(self) -> None:
-        """End the line."""
         if self._is_shown:
             self._screen.end()
 
 
 def plan_report(plan: CorpusPlan) -> Report:
-    """A plan, as lines of text and a table."""
+    """A plan, as lines of text and a table.
+
+    Of each amount it shows the estimate and the bounds of its 95 % interval, which are equal where all rows were read.
+    """
     rows = plan.looked["rows"]
     tokenised = f"all {rows:,} rows" if plan.looked["exact"] else f"{rows:,} rows drawn at random"
     size = sum(file.size for file in plan.files)
@@ -83,13 +86,14 @@ def _amounts(plan: CorpusPlan) -> Table:
 
 
 def _whole(estimate: Estimate) -> list[str]:
-    """Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact."""
+    # Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact.
+    # An exact sum of floats may be a hair off the whole number: that must not look like an interval.
     low, high = math.floor(estimate.low + _NOISE), math.ceil(estimate.high - _NOISE)
     return [f"{number:,.0f}" for number in (estimate.value, low, high)]
 
 
 def _decimals(estimate: Estimate) -> list[str]:
-    """Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0."""
+    # Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0.
     for decimals in range(2, 7):
         shown = [f"{number:,.{decimals}f}" for number in estimate]
         if (shown[1] != shown[2] or estimate.is_exact) and (float(estimate.value) == 0 or shown[0].strip("0.,")):
@@ -148,8 +152,4 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         yield f"An engine reads {reads}{writes}: {bill.speed.source}"
         start = bill.speed.start_s
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
-    if bill.least_s is not None and bill.least_s.value >= 1:
-        bound = duration(bill.least_s.value)
-        where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
-        yield f"Less than {bound} it can't be {where}: {bill.least_source}"
     yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)

@@ -38,6 +38,7 @@ def certify(as_json: bool, **options: Any) -> None:
     with silence_ray():
         certificate = certify_model.certify(settings, TerminalProgress())
     tell(as_json, certificate, _report(certificate, settings.output))
+    # After the report: a gate that fails must not hide the figures.
     if settings.max_effect is not None:
         failures = [failure for effect in certificate.effects if (failure := effect.failure(settings.max_effect))]
         if failures:

@@ -16,8 +16,7 @@ from pipelines.data.storage import Folder
 from pipelines.data.storage.patience import SHORT_S
 from pipelines.folders.score_store.stored_scores import StoredUnits
 
-_TICK_S = 1.0
-"""Between two looks at what is due."""
+_TICK_S = 1.0  # between two looks at what is due
 
 
 class OnlineStoredScores(StoredUnits):
@@ -29,28 +28,14 @@ class OnlineStoredScores(StoredUnits):
         self._score = score
         self._read_new_segments_if_due()
         self._closed = threading.Event()
+        # A daemon: a store that doesn't answer must not hold up the end of a replica.
         self._thread = threading.Thread(target=self._keep_up, name="score store", daemon=True)
         self._thread.start()
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score requests as the scorer does; what isn't scored for them has `from_store`."""
         stored = await asyncio.to_thread(self.look_up, requests)
-        missing = stored.missing
-        while missing:
-            claims, awaited = self.claim(missing)
-            if claims:  # before anything is waited for: else two requests might wait for each other
-                with self.settled(claims):
-                    scored = await self._score([claim.unit.request for claim in claims.values()])
-                    stored.ready.update(self.settle(claims, scored))
-            outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
-            missing = {}
-            for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):
-                if isinstance(outcome, asyncio.CancelledError):  # the client that it was scored for has left
-                    missing[key] = stored.missing[key]
-                else:
-                    stored.outcomes[key] = future.result()
-            stored.outcomes.update({key: claim.result() for key, claim in claims.items()})
-        return stored.scores()
+        missing = [unit.request for unit in stored.missing.values()]
+        return self.keep(stored, await self._score(missing) if missing else [])
 
     def close(self) -> None:
         """Write what isn't written yet; waits for a store that doesn't answer for some seconds."""

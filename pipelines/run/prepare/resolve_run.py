@@ -18,7 +18,7 @@ from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.readers import BLANK, raw_rows
 from pipelines.data.corpus.units import Unit
 from pipelines.data.formats import RowShape
-from pipelines.folders.run_folder.carried_columns import carried_columns, left_in_record, types_text
+from pipelines.folders.run_folder.carried_columns import carried_columns, types_text
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
 from pipelines.folders.run_folder.earlier_run import if_begun
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
@@ -104,7 +104,7 @@ def resolve(
         min_part_rows, parts = _MIN_PART_ROWS, _MAX_CALLS
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / parts)))
     blocks = block_bytes(part_rows, row_bytes)
-    uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
+    uncarried = "" if columns.is_json else types_text(schemas.values(), columns.carried)
     published = model.family.knows(model.known_as)
     terms = f"{model.model}: {published.terms}" if published and published.terms else ""
     notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs), terms)

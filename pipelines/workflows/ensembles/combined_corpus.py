@@ -19,8 +19,8 @@ from pipelines.data.storage.lease import check_held
 from pipelines.folders.run_folder import earlier_run
 from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.folder_state import FolderState
-from pipelines.folders.run_folder.manifest import BrokenManifest, Manifest, read_manifest
-from pipelines.folders.run_folder.member_runs import FOLDER, MEMBERS, folder_of
+from pipelines.folders.run_folder.manifest import Manifest, read_manifest
+from pipelines.folders.run_folder.member_runs import MEMBERS, folder_of
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.part_files import drop_unreadable
@@ -54,15 +54,7 @@ def read_earlier(folder: str, overwrite: bool, what: str) -> Manifest | None:
 
     Raises `OutputError` if the folder holds something else than `what`.
     """
-    member_folders = storage.folder(folder).sub(FOLDER)
-    try:
-        earlier = read_manifest(folder)
-    except BrokenManifest:
-        if member_folders.is_empty():
-            raise
-        if overwrite:
-            member_folders.delete_all()
-        return None  # nothing is lost with it: members have manifests of their own, and are combined anew
+    earlier = read_manifest(folder)
     if earlier is None and not earlier_run.is_unused(folder):
         raise OutputError(f"{folder} holds something else than {what}; give a new or an empty folder")
     if earlier is not None and (overwrite or earlier_run.if_begun(folder, earlier) is None):
