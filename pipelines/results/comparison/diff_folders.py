@@ -117,6 +117,9 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
     # are only comparable within a row say nothing, so moves have no unit then.
     unit_of_models = None if compared.within_row else PERCENTILE
     unit = (VALUE if compared.same_model else unit_of_models) if count else None
+    show = compared.settings.show
+    # The first one also where none is shown: a gate is held against the largest.
+    moves = [] if unit is None else matched.table(connection, f"{_moves_sql(unit, count)} limit {max(1, show)}")
     differences = Differences(
         first=_side(first, totals["first"]),
         second=_side(second, totals["second"]),
@@ -130,8 +133,8 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         status_changes=_status_changes(connection),
         numbers=changes,
         unit=unit,
-        largest_move=_largest_move(connection, unit, count),
-        moves=_moves(connection, compared, unit, count),
+        largest_move=abs(moves[0]["move"]) if moves else None,
+        moves=_add_texts(compared, moves[:show]),
         kept=_count_kept(connection, compared),
         examples=_examples(connection, compared),
         is_made_up=is_fake(first.manifest) or is_fake(second.manifest),
@@ -203,13 +206,6 @@ def _change(connection: duckdb.DuckDBPyConnection, compared: _Comparison, number
     return NumberChange(compared.numbers[number], count, correlation, why_not, *differences)
 
 
-def _largest_move(connection: duckdb.DuckDBPyConnection, unit: str | None, count: int) -> float | None:
-    if unit is None:
-        return None
-    ((largest,),) = connection.execute(f"select max(abs({matched.move_sql(unit, count)})) from moves").fetchall()
-    return float(largest)
-
-
 _IN_ORDER = "a_part_at, a_row_at, b_part_at, b_row_at"
 _NAMES = f"a_row, a_name, b_row, b_name, {_IN_ORDER}"
 _STATES = f"{_NAMES}, a_status, a_reason, b_status, b_reason, a_n0 as a_number, b_n0 as b_number"
@@ -225,15 +221,6 @@ def _moves_sql(unit: str, count: int) -> str:
         select {_NAMES}, a as a_number, b as b_number, {ranks}, {matched.move_sql(unit, count)} as move
         from moves join matched using (a_part_at, a_row_at) order by abs(move) desc, {_IN_ORDER}
     """
-
-
-def _moves(
-    connection: duckdb.DuckDBPyConnection, compared: _Comparison, unit: str | None, count: int
-) -> list[dict[str, Any]]:
-    if unit is None:
-        return []
-    rows = matched.table(connection, f"{_moves_sql(unit, count)} limit {compared.settings.show}")
-    return _add_texts(compared, rows)
 
 
 def _count_kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> KeptChange | None:
