@@ -24,13 +24,16 @@ from pipelines.folders.scored_corpus.candidates import SAME_REWARD
 from pipelines.results.filtering.cuts import interval
 
 ORDER, SEED = "order", "seed"
-CONFIDENCE = 0.99
+CONFIDENCE = 0.99  # that all intervals hold: of 100 models without a bias one is said to have some
+# Of fewer pairs Student's interval says little, as a rare large move may not be among them.
 LEAST_PAIRS = 30
-"""Of fewer pairs Student's interval says little, as a rare large move may not be among them."""
 
 
 class Finding(StrEnum):
-    """What the pairs say of an effect."""
+    """What the pairs say of an effect.
+
+    By the interval alone: what is `seen` may be small, and what is `not seen` isn't shown to be small.
+    """
 
     SEEN = "seen"  # its interval is on one side of 0; of a seed, rewards have moved
     NOT_SEEN = "not seen"
@@ -40,7 +43,10 @@ class Finding(StrEnum):
 
 
 class Pair(NamedTuple):
-    """The rewards of a question's responses before and after a change, in the same order; `at` is the changed one."""
+    """The rewards of a question's responses before and after a change, in the same order; `at` is the changed one.
+
+    A reward is None where the response was rejected, or the judge gave no verdict.
+    """
 
     before: Sequence[float | None]
     after: Sequence[float | None]
@@ -117,40 +123,45 @@ def measure(trials: Sequence[Trial], rewards: Sequence[float], single_verdicts: 
     `single_verdicts`: the reward of a single response is a verdict, and no number that hardly ever stays the same.
     """
     deviation = float(np.std(rewards, ddof=1)) if len(rewards) > 1 else 0.0
+    # Bonferroni: 1 % is shared by all intervals, two of each tested change.
     tested = sum(len(trial.pairs) >= LEAST_PAIRS for trial in trials)
     level = 1 - (1 - CONFIDENCE) / max(1, 2 * tested)  # of each a size and a share
     return deviation, [_effect(trial, deviation, level, single_verdicts) for trial in trials]
 
 
 def _effect(trial: Trial, deviation: float, level: float, single_verdicts: bool) -> Effect:
-    name, about, pairs, left, impossible = trial
+    name, pairs = trial.name, trial.pairs
     if len(pairs) < LEAST_PAIRS or deviation <= SAME_REWARD:
         lacking = Finding.TOO_FEW if len(pairs) < LEAST_PAIRS else Finding.NO_SPREAD
-        return Effect(name, about, Finding.NOT_SHOWN if impossible else lacking, len(pairs), left)
+        return Effect(name, trial.about, Finding.NOT_SHOWN if trial.impossible else lacking, len(pairs), trial.left)
+    # In standard deviations of the unchanged rewards, so that models on different scales can be compared.
     moves = np.array([_move(name, pair) for pair in pairs]) / deviation
     size = low = high = float(moves.mean())
-    if np.ptp(moves) > 0:
+    if np.ptp(moves) > 0:  # equal moves have no spread, and Student's interval is a point
         low, high = map(float, t.interval(level, len(moves) - 1, size, sem(moves)))
+    # Moves by a seed have no sign, so that their mean can't be below 0.
     low = max(low, 0.0) if name == SEED else low
     # Without signs a mean above 0 is no chance: rewards have moved. A mean of the last bits, as of another batch, is none.
     is_seen = (low > 0 or high < 0 or name == SEED) and abs(size) * deviation > SAME_REWARD
     flips = [flip for pair in pairs if (flip := _flips(pair, single_verdicts)) is not None]
     shares = (sum(flips) / len(flips), interval(sum(flips), len(flips), level)) if flips else ()
     finding = Finding.SEEN if is_seen else Finding.NOT_SEEN
-    return Effect(name, about, finding, len(pairs), left, size, (low, high), size * deviation, len(flips), *shares)
+    return Effect(
+        name, trial.about, finding, len(pairs), trial.left, size, (low, high), size * deviation, len(flips), *shares
+    )
 
 
 def _move(name: str, pair: Pair) -> float:
-    """How far a change moves the reward; of the order, half of what the last response gains more than the first."""
     rewards = zip(pair.before, pair.after, strict=True)
     gains = [np.nan if before is None or after is None else after - before for before, after in rewards]
     if name == ORDER:
+        # Reversing moves the last response to the front: both ends gain or lose the same preference, hence half.
         return float(gains[-1] - gains[0]) / 2
     return float(abs(gains[pair.at]) if name == SEED else gains[pair.at])
 
 
 def _flips(pair: Pair, single_verdicts: bool) -> bool | None:
-    """Whether the verdict is another one; None where there is none."""
+    # A head's single reward always moves in its last digits, and is no verdict.
     if None in (*pair.before, *pair.after) or (len(pair.before) == 1 and not single_verdicts):
         return None
     if len(pair.before) == 1:
@@ -159,4 +170,5 @@ def _flips(pair: Pair, single_verdicts: bool) -> bool | None:
 
 
 def _best(rewards: Sequence[Any]) -> set[int]:
+    # All that are as good as the best: a tie that opens or closes is another verdict.
     return {position for position, reward in enumerate(rewards) if reward >= max(rewards) - SAME_REWARD}

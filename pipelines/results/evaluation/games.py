@@ -14,11 +14,14 @@ from actors.contracts.showings import Shows
 from pipelines.results.evaluation.benchmark import Item
 from pipelines.results.evaluation.statistics.votes import VoteRules, judge_rules
 
-_CLOSE = 1e-9
+_CLOSE = 1e-9  # a mean of 0.1 + 0.2 - 0.3 is 2e-17, and no win
 
 
 def with_games(items: Iterable[Item], identity: Mapping[str, Any]) -> Iterator[Item]:
-    """The items, with `games` where the judge of a run, by its identity, saw their two responses together."""
+    """The items, with `games` where the judge of a run, by its identity, saw their two responses together.
+
+    Items with a missing reward, without votes or with another number of responses stay as they are.
+    """
     rules = judge_rules(identity)
     if rules is None or rules.shows is Shows.ONE:
         yield from items
@@ -35,6 +38,7 @@ def games(rules: VoteRules, item: Item) -> tuple[float, ...]:
     read and the others don't tell who won, as nothing says which order they are of.
     """
     first, second = (item.votes[name] for name in item.rewards)
+    # A vote on one response alone, which belongs to no game.
     if len(first) != len(second):
         return ()
     leads = [vote - other for vote, other in zip(first, second, strict=True)]
@@ -45,6 +49,7 @@ def games(rules: VoteRules, item: Item) -> tuple[float, ...]:
     places = _places(rules, len(leads))
     if {0, len(leads)} & places:  # no vote of one game may have been read
         return ()
+    # Each place where the first order may end gives two games: they count if all places agree who won both.
     games_at = {index: (_mean(leads[:index]), _mean(leads[index:])) for index in places}
     outcomes = {tuple(np.sign(game).tolist()) for game in games_at.values()}
     return games_at[max(places)] if len(outcomes) == 1 else ()
@@ -59,6 +64,7 @@ def _places(rules: VoteRules, count: int) -> set[int]:
     in either. Where it isn't known by how many principles a row was judged, it is by as few as there can be.
     """
     principles = rules.principles or -(-count // rules.votes)
+    # As many votes as possible may be lost of one order, and none of the other; between these any split is possible.
     fewer, is_pair = rules.votes - rules.in_order, rules.shows is Shows.TWO
     orders = {(rules.in_order, fewer)} if is_pair else {(rules.in_order, fewer), (fewer, rules.in_order)}
     places: set[int] = set()
@@ -71,6 +77,5 @@ def _places(rules: VoteRules, count: int) -> set[int]:
 
 
 def _mean(leads: Sequence[float]) -> float:
-    """Their mean; 0 for what is 0 but for rounding."""
     mean = sum(leads) / len(leads)
     return mean if abs(mean) > _CLOSE else 0.0

@@ -5,7 +5,7 @@ the engine) it tells how far the numbers drifted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
@@ -33,11 +33,13 @@ class Change:
 
     @property
     def drop(self) -> float | None:
-        """By how many percentage points it fell; below 0 if it rose, None if it isn't in both."""
         return None if self.before is None or self.now is None else 100 * (self.before - self.now)
 
     def failure(self, max_drop: float) -> str | None:
-        """Why a gate doesn't let it pass; None if it does. What can't be compared doesn't pass."""
+        """Why a gate doesn't let it pass; None if it does. What can't be compared doesn't pass.
+
+        `max_drop` is in percentage points.
+        """
         if self.before is None:
             return f"{self.name} has no value in the baseline; --max-drop needs it in both results"
         if self.now is None:
@@ -49,18 +51,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the rewards of the same responses moved, of a subset or (None) of all: how many are in both, the differences.
+    """How far the rewards of the same responses moved: how many are in both, the mean and the largest difference.
 
     Of `compared` pairs of responses to one item, `rank_flips` have another order than before; a tie is an order of its own.
     """
 
-    subset: str | None
     responses: int
     mean: float
     largest: float
     compared: int
     rank_flips: int
-    subsets: Sequence["Drift"] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ class BaselineComparison:
     """Whether it is in the baseline alone, and `model` is the baseline's."""
 
     def failures(self, max_drop: float, min_coverage: float) -> list[str]:
-        """What the gate doesn't let pass: a sentence for each."""
+        """What the gate doesn't let pass: a sentence for each.
+
+        `max_drop` is in percentage points, `min_coverage` a share of the items of either result, from 0 to 1.
+        """
         about, headline = f"{self.model} on {self.benchmark}", self.changes[0]
         if self.is_gone:
             how = "evaluate it, too, or compare with a baseline without it"
@@ -107,6 +110,7 @@ def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation])
     for saved in (*now, *baseline):
         _check_cells(saved)
     names = {saved.evaluation.benchmark for saved in now}
+    # A benchmark that is in the baseline alone fails the gate, or dropping it from a script would make the gate pass.
     compared = [_compare(saved, _counterpart(saved.evaluation, baseline)) for saved in now]
     return compared + [_gone(saved.evaluation) for saved in baseline if saved.evaluation.benchmark not in names]
 
@@ -122,7 +126,6 @@ def _check_cells(saved: SavedEvaluation) -> None:
 
 
 def _gone(before: Evaluation) -> BaselineComparison:
-    """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
     model, changes = before.label, _changes(before.figures, ())
     return BaselineComparison(before.benchmark, model, model, changes, before.is_made_up, is_gone=True)
 
@@ -130,6 +133,7 @@ def _gone(before: Evaluation) -> BaselineComparison:
 def _counterpart(evaluation: Evaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
     same_benchmark = [saved for saved in baseline if saved.evaluation.benchmark == evaluation.benchmark]
     reading = (evaluation.model, evaluation.preset)  # labels depend on what else was evaluated
+    # The same model if it is there, else the only one: a gate for a change of model has another one in its baseline.
     same_model = [saved for saved in same_benchmark if (saved.evaluation.model, saved.evaluation.preset) == reading]
     candidates = same_model or same_benchmark
     if len(candidates) != 1:
@@ -140,15 +144,16 @@ def _counterpart(evaluation: Evaluation, baseline: Sequence[SavedEvaluation]) ->
 
 
 def _changes(before: Sequence[Figure], now: Sequence[Figure]) -> list[Change]:
-    """The figures of either, the baseline's headline first; a change of nothing if neither has any."""
     earlier, later = ({figure.name: figure.value for figure in figures} for figures in (before, now))
     changes = [Change(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
+    # Neither has a graded item: a change of nothing, which fails any gate.
     return changes or [Change("the headline", None, None)]
 
 
 def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineComparison:
     later, earlier = now.evaluation, before.evaluation
     benchmark = benchmarks()[later.benchmark]
+    # By what items hold and not by their place: a file may have been shuffled or extended since.
     sides = with_keys([earlier.with_items(before.items), later.with_items(now.items)])
     check_fit(f"--against and the results of {later.benchmark}", *sides)
     with connect() as connection:
@@ -168,12 +173,11 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
             coverage,
             _flips(connection),
             unmatched_text(dict(zip(("the baseline", "now"), sides, strict=True))),
-            _drift(connection) if later.label == earlier.label else None,
+            _drift(connection) if later.label == earlier.label else None,  # else on no common scale
         )
 
 
 def _flips(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """The items whose credit is another one than before: the row, its subset, and both credits (null: no grade)."""
     table: pa.Table = connection.sql(
         """
         select coalesce(n.row, b.row) as row, coalesce(n.subset, b.subset) as subset, b.credit as before, n.credit as now
@@ -185,31 +189,23 @@ def _flips(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:
-    connection.execute(
+    (moves,) = connection.execute(
         """
-        create temp table moved as
-        with n as (select key, subset, unnest(map_entries(rewards)) as entry from now_items),
-            b as (select key, unnest(map_entries(rewards)) as entry from before_items)
-        select n.key as item, n.subset as subset, n.entry.key as name, n.entry.value as now, b.entry.value as before
-        from n join b on n.key = b.key and n.entry.key = b.entry.key
-        """
-    )
-    lines = connection.execute(
-        """
-        with responses as (
-            select subset, count(*) as responses, avg(abs(now - before)) as mean, max(abs(now - before)) as largest
-            from moved group by rollup (subset)
-        ), pairs as (
-            select a.subset, count(*) as compared,
-                count(*) filter (sign(a.now - b.now) <> sign(a.before - b.before)) as flips
-            from moved a join moved b on a.item = b.item and a.name < b.name group by rollup (a.subset)
-        )
-        select r.subset, responses, coalesce(mean, 0), coalesce(largest, 0), coalesce(compared, 0), coalesce(flips, 0)
-        from responses r left join pairs p on r.subset is not distinct from p.subset order by r.subset nulls first
+        with n as (select key, unnest(map_entries(rewards)) as entry from now_items),
+            b as (select key, unnest(map_entries(rewards)) as entry from before_items),
+            moved as (
+                select n.key as item, n.entry.key as name, n.entry.value as now, b.entry.value as before
+                from n join b on n.key = b.key and n.entry.key = b.entry.key
+            ),
+            pairs as (
+                select sign(a.now - b.now) <> sign(a.before - b.before) as flipped
+                from moved a join moved b on a.item = b.item and a.name < b.name
+            )
+        select count(*), coalesce(avg(abs(now - before)), 0), coalesce(max(abs(now - before)), 0),
+            (select count(*) from pairs), (select count(*) from pairs where flipped) from moved
         """
     ).fetchall()
-    overall, *parts = (Drift(*line) for line in lines)
-    return replace(overall, subsets=parts)
+    return Drift(*moves)
 
 
 def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_coverage: float) -> bytes:

@@ -15,7 +15,7 @@ from pipelines.results.evaluation.benchmark import Array, Benchmark, GradedItem
 from pipelines.results.evaluation.noise import NoiseReport
 from pipelines.results.evaluation.statistics.margins import Margins, differences
 
-_BATCH = 10_000
+_BATCH = 10_000  # items of a row group, which are Python objects until it is written
 
 REWARDS = pa.map_(pa.string(), pa.float64())
 
@@ -26,24 +26,15 @@ class Grades:
     def __init__(self, width: int) -> None:
         self._width = width
         self._cells: dict[str, array[float]] = {}
+        # By subset, graded or not: coverage is of all.
         self.items: Counter[str] = Counter()
-        """Items by subset, graded or not."""
         self.tied: Counter[str] = Counter()
+        # Why items have no grade, by subset: `rejected: too_long` and so on.
         self.reasons: dict[str, Counter[str]] = {}
-        """Why items have no grade, by subset."""
         self.margins = Margins()
         self._contents = array("Q")
 
-    def watch(self, items: Iterable[GradedItem], noise: NoiseReport | None) -> Iterator[GradedItem]:
-        """The items as they are, each taken in on its way, also by `noise`."""
-        for item in items:
-            self.add(item)
-            if noise is not None:
-                noise.add(item)
-            yield item
-
     def add(self, item: GradedItem) -> None:
-        """Count an item, and keep its cells."""
         self.items[item.subset] += 1
         if item.content is not None:
             self._contents.append(item.content)
@@ -69,21 +60,24 @@ class Grades:
 
     @property
     def repeats_note(self) -> str | None:
-        """A sentence for people, if items are repeated: joined by mistake, or written twice, as a JudgeBench once was."""
         if not self.repeated:
             return None
         return (
+            # Rows joined by mistake, or written twice by an author, as a JudgeBench file once was.
             f"{self.repeated:,} of {self.items.total():,} rows repeat an earlier row's prompt, responses and labels; each "
             "counts, as in the benchmarks' own codes, and the intervals take each for an item of its own."
         )
 
     def graded(self, subsets: Iterable[str]) -> int:
-        """How many items of these subsets have a grade."""
+        # An array holds all cells of its items in a row.
         return sum(len(self._cells.get(subset, ())) // self._width for subset in subsets)
 
 
 def item_schema(benchmark: Benchmark) -> pa.Schema:
-    """The columns of `items.parquet`: one line an item, graded or not."""
+    """The columns of `items.parquet`: one line an item, graded or not.
+
+    A null cell is one that doesn't apply to the item; without a grade all are null, and `reason` says why.
+    """
     cells = [(name, pa.float64()) for name in benchmark.cells]
     return pa.schema(
         [
@@ -100,11 +94,22 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
 
 
 def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: NoiseReport | None = None) -> Grades:
-    """Grade items, and write each to a Parquet file at `path`. `noise` counts those that batching's noise may decide."""
+    """Grade items, and write each to a Parquet file at `path`. `noise` counts those that batching's noise may decide.
+
+    Items are graded as they come; a batch of lines is in memory at a time, and the cells of all.
+    """
     grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
-    lines = (_line(item, len(benchmark.cells)) for item in grades.watch(benchmark.grade(items), noise))
+
+    def lines() -> Iterator[tuple[Any, ...]]:
+        for item in benchmark.grade(items):
+            grades.add(item)
+            if noise is not None:
+                noise.add(item)
+            yield _line(item, len(benchmark.cells))
+
+    rows = lines()
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while batch := list(itertools.islice(lines, _BATCH)):
+        while batch := list(itertools.islice(rows, _BATCH)):
             columns = zip(zip(*batch, strict=True), schema, strict=True)
             writer.write_table(pa.table([pa.array(column, field.type) for column, field in columns], schema))
     return grades

@@ -4,8 +4,8 @@ Wilson      a share of items, each right or wrong: the score interval, which has
 bootstrap   a mean over subsets, or of items with several comparisons: the same items, drawn again with replacement within
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
-            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The
-            bounds of an F1, which is no mean and rises with both accuracies, are the F1 of their lower and upper bounds
+            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). A
+            correlation or an F1, which is no such mean, has no interval then
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
@@ -22,11 +22,11 @@ import numpy as np
 from pipelines.results.evaluation.benchmark import Array, MeanCells, Measure
 
 DRAWS = 1000
-LEVEL = 0.95
-MOST_RESAMPLED = 10_000
+LEVEL = 0.95  # the only level: `wilson` has its quantile as a constant
+MOST_RESAMPLED = 10_000  # beyond, the normal distribution's bounds agree to 0.002
 _CHUNK = 100  # draws at a time: of 10,000 items their weights are 8 MB
 _Z = 1.959963984540054  # of the normal distribution, for `LEVEL`
-_CLOSE = 1e-9
+_CLOSE = 1e-9  # sums of a million shares in float64 are right to 1e-10
 Measures = Callable[[MeanCells], list[Measure]]
 
 
@@ -52,9 +52,12 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
 
 
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
-    """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
+    """The 95 % interval of each measure, by name; the same seed gives the same intervals.
+
+    `cells` by subset, of shape (items, cells), NaN where an item lacks a cell. A measure that is NaN has bounds of NaN.
+    """
     means = mean_cells(cells, judged)
-    weights, moves = measure_weights(means, measures), _moves(means, measures)
+    weights = measure_weights(means, measures)
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -68,28 +71,23 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         influences = _influences(cells, measure, weights.get(name))
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
-        is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
-        if measure.is_share and not influences:
-            is_constant = any(
-                np.isin(means.by_subset[subset], (0, 1)).any() for subset, move in moves[name].items() if any(move)
-            )
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
+        is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
         if not is_constant and np.nanmax(draws()[name]) - np.nanmin(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
-        if not measure.is_share and not influences:
-            return Interval(
-                math.nan, math.nan, "no interval: all draws are alike, and a correlation has no bounds of subsets"
-            )
-        down, up = (math.hypot(*distances) for distances in zip(*moves[name].values(), strict=True))
-        combined = _combined(value, influences) if influences else (max(0.0, value - down), min(1.0, value + up))
-        return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
+        if not influences:
+            return Interval(math.nan, math.nan, "no interval: all draws are alike, and the measure is no sum over items")
+        return Interval(*_combined(value, influences), "Wilson bounds of the subsets, combined (MOVER)")
 
     return {measure.name: interval(measure) for measure in measures(means)}
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's score interval of a share of `n` items; of a mean of values from 0 to 1 it is at least as wide as needed."""
+    """Wilson's 95 % score interval of a share of `n` items, or of a mean of values from 0 to 1, for which it is wide enough.
+
+    NaN without items. Source: E. B. Wilson, JASA 22 (1927).
+    """
     if not n > 0 or math.isnan(share):
         return math.nan, math.nan
     centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
@@ -135,23 +133,8 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
     return weights
 
 
-def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
-    """How far a measure moves where all cells of a subset are at their lower, and where they are at their upper bounds."""
-    subsets = sorted(means.by_subset)
-    probes = {subset: np.tile(means.by_subset[subset], (1 + 2 * len(subsets), 1)) for subset in subsets}
-    for position, subset in enumerate(subsets):
-        bounds = [wilson(mean, means.count(subset, cell)) for cell, mean in enumerate(means.by_subset[subset])]
-        probes[subset][1 + 2 * position : 3 + 2 * position] = np.transpose(bounds)
-    with np.errstate(all="ignore"):  # cells of a correlation are no shares
-        probed = measures(replace(means, by_subset=probes))
-    return {
-        measure.name: dict(zip(subsets, (measure.value[1:] - measure.value[0]).reshape(-1, 2), strict=True))
-        for measure in probed
-    }
-
-
 def _influences(cells: Mapping[str, Array], measure: Measure, weights: Mapping[str, Array] | None) -> list[_Influence]:
-    """What the items of each subset that counts add to a measure; empty without weights."""
+    # Weights below 1e-6 are what probing leaves of a subset that the measure doesn't use.
     least = 0.0 if measure.is_share else -1.0
     return [
         _influence(cells[subset], weight, least) for subset, weight in (weights or {}).items() if np.abs(weight).max() > 1e-6
@@ -166,6 +149,7 @@ def _influence(values: Array, weights: Array, least: float) -> _Influence:
     used = np.abs(weights) > 1e-6
     values, weights = values[~np.isnan(values[:, used]).all(1)][:, used], weights[used]
     means = _item_means(values)
+    # At the subset's mean, so that an item adds nothing to the spread of a cell that it lacks.
     filled = np.nan_to_num(np.where(np.isnan(values), means, values))
     lowest = np.where((filled < 0).any(0), -1.0, least)  # RewardBench 2 has a margin from -1 to 1 among credits
     ends = np.stack([weights * lowest, weights])
@@ -173,7 +157,7 @@ def _influence(values: Array, weights: Array, least: float) -> _Influence:
 
 
 def _is_share(influences: list[_Influence]) -> bool:
-    """Whether each item adds either nothing or the same as every other one: the measure is a share of the items."""
+    # Each item adds 0 or the whole weight of one item, which is the same in all subsets: right or wrong, and pooled.
     total = sum(len(influence.values) for influence in influences)
     return bool(influences) and all(
         abs(influence.most - len(influence.values) / total) < _CLOSE
@@ -184,11 +168,12 @@ def _is_share(influences: list[_Influence]) -> bool:
 
 
 def _combined(value: float, influences: list[_Influence]) -> tuple[float, float]:
-    """The squared distances of each subset's mean to its own bounds add up, as the subsets' items are independent."""
+    # MOVER: the subsets' items are independent, so the squared distances to the bounds add up.
     bounds = [(float(influence.values.mean()), *_bounded_mean(influence)) for influence in influences]
     # By distances and not by variances: Wilson's bounds are further away on the side of one half, and so are these.
     low = value - math.sqrt(sum((mean - low) ** 2 for mean, low, _ in bounds))
     high = value + math.sqrt(sum((high - mean) ** 2 for mean, _, high in bounds))
+    # No further than the measure itself can go, and never so that the value lies outside.
     least, most = sum(influence.least for influence in influences), sum(influence.most for influence in influences)
     return max(low, min(value, least)), min(high, max(value, most))
 
@@ -208,16 +193,15 @@ def _bounded_mean(influence: _Influence) -> tuple[float, float]:
 
 
 def _resampled(values: Array, rng: np.random.Generator) -> Array:
-    """Mean cells of `DRAWS` resamplings, of shape (draws, cells)."""
     count = len(values)
     if count > MOST_RESAMPLED:
         return _normal_means(values, rng)
+    # Drawing n of n with replacement is a multinomial count of each item, and a mean is a product with these counts.
     chunks = [rng.multinomial(count, np.full(count, 1 / count), _CHUNK).astype(float) for _ in range(DRAWS // _CHUNK)]
     return np.concatenate([_nan_means(values, weights) for weights in chunks])
 
 
 def _normal_means(values: Array, rng: np.random.Generator) -> Array:
-    """Mean cells from the normal distribution of means over the items that have each cell, of shape (draws, cells)."""
     means, is_present = _item_means(values), ~np.isnan(values)
     residuals, counts = np.where(is_present, values - means, 0.0), np.maximum(is_present.sum(0), 1)
     # Of means, so over the square of the counts. `svd` below also takes a matrix without an inverse, as of two equal cells.
