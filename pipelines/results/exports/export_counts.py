@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import Any
 
 from actors.text.readable import Readable
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
@@ -19,14 +17,12 @@ class ExportedRows:
 
     rows: Sequence[Mapping[str, Any]]
     left: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
-    left_fields: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
+    labels: Mapping[str, int] = field(default_factory=dict)  # by `LabelAgreement`, also of pairs left out for their labels
+    left_fields: Mapping[str, int] = field(default_factory=dict)  # `count_left`
 
 
+# Makes the rows of a group from its candidates, at least one, in the order of the corpus. Picklable: workers get it.
 RowMaker = Callable[[Sequence[Candidate]], ExportedRows]
-"""Makes the rows of one group: of its candidates in the order of the corpus, at least one. Small and picklable."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +51,16 @@ class ExportSummary(Readable):
     row_types: str = field(default="", compare=False, repr=False)
     """The types of the rows' columns (`row_types`), for the card."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "ExportSummary | None":
-        """The counts in a document or a note; None if another version of Assay wrote it."""
+        """The counts in a document or a note; None if another version of Assay, with other fields, wrote it."""
         try:
-            return TypeAdapter(cls).validate_python(document)
-        except ValidationError:
+            return cls(**document)
+        except TypeError:  # such a piece is made again
             return None
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
+        # Of pieces alone: what is of the whole job (`made_up`, `mixed`, `taken`) is filled in after the sum.
         return ExportSummary(
             self.groups + other.groups,
             self.candidates + other.candidates,
@@ -100,7 +95,7 @@ class Tally:
         self._groups += candidates > 0
         self._candidates += candidates
         self._rows += len(exported.rows)
-        if candidates < len(group):
+        if candidates < len(group):  # `count` reads the group: most groups are candidates only
             unmet = group.count(LeftOut.UNMET)
             self._candidates += unmet
             self._left[LeftOut.UNMET.value] += unmet
@@ -112,14 +107,13 @@ class Tally:
 
     def summary(self, types: str) -> ExportSummary:
         """The counts; `types` are those of the rows."""
-        # Added to nothing: that sorts the counts, and drops those of 0.
-        return ExportSummary() + ExportSummary(
+        return ExportSummary(
             self._groups,
             self._candidates,
             self._unscored,
             self._rows,
-            self._left,
-            labels=self._labels,
-            left_fields=self._left_fields,
+            dict(self._left),  # `asdict`, by which notes are written, makes no `Counter` again
+            dict(self._labels),
+            left_fields=dict(self._left_fields),
             row_types=types,
         )

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from pipelines.folders.run_folder.json_lines import written_type
 
-UNKNOWN = "unknown"
-"""The rows have a column of types that don't go together."""
+UNKNOWN = "unknown"  # the rows have a column of types that don't go together
 
-_BATCH_ROWS = 1000
+_BATCH_ROWS = 1000  # a type is found for a batch at a time: for each row it would take longer than making the row
 
 
 class RowTypes:

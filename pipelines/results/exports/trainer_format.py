@@ -8,8 +8,7 @@ from actors.errors import SettingsError
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_messages import Refusal
 
-Row = dict[str, Any]
-"""One line of JSON, its keys in the order of the trainer's own files."""
+Row = dict[str, Any]  # a line of JSON, its keys in the order of the trainer's own files
 
 
 @dataclass(frozen=True, slots=True)

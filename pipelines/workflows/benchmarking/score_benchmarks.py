@@ -86,7 +86,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             )
             summary = score_corpus.score(run, progress)
             if settings.endpoint != HERE:
-                summary.check_scored()
+                summary.check_scored()  # one that refuses everything fails row by row, and the run ends well
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)
@@ -101,7 +101,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
 
 
 def _as_published(run: ScoreSettings, preset: Preset, output: str) -> ScoreSettings:
-    """The same run with the settings of a preset, into another folder."""
+    # Into a folder of its own: rewards by other settings are another run, and both are shown side by side.
     render = run.render.model_copy(update=dict(preset.settings.render()))
     model = run.model.model_copy(update={"dtype": preset.settings.dtype or run.model.dtype})
     return run.model_copy(update={"render": render, "model": model, "output": output})

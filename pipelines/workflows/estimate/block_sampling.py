@@ -28,18 +28,15 @@ from pipelines.data.corpus.units import Unit, row_groups
 from pipelines.workflows.estimate.intervals import DrawnUnits
 from pipelines.workflows.estimate.tally import QUANTITIES, Tally, Values
 
+# Blocks that are drawn at the least, and rows of a block at the most: a smaller sample has shorter blocks, not fewer, as
+# neighbouring rows are alike and each block counts about once.
 _BLOCKS, _BLOCK_ROWS = 250, 8
-"""Blocks that are drawn at the least, and rows of a block at the most: a smaller sample has shorter blocks, not fewer."""
-_FEWEST_UNITS = 16
-"""Blocks, or files, that are drawn of each kind of file at the least: fewer don't show how much all of them differ."""
-_READ_THROUGH = 2 * 2**30
-"""Bytes on disk that are read from the start of files: about ten minutes of one core."""
-_PROBES = 20
-"""Random places at which rows are read to measure how many bytes they have."""
+_FEWEST_UNITS = 16  # blocks, or files, of each kind of file at the least: fewer don't show how much all of them differ
+_READ_THROUGH = 2 * 2**30  # bytes on disk that are read from the start of files: about ten minutes of one core
+_PROBES = 20  # random places at which rows are read to measure how many bytes they have
 
 Count = Callable[[pa.Table], Tally]
-OnProgress = Callable[[int, int], None]
-"""Called with how many blocks (or files, where they are read through) are done, and of how many."""
+OnProgress = Callable[[int, int], None]  # blocks (or files, where they are read through) that are done, and of how many
 
 
 @dataclass
@@ -58,7 +55,6 @@ class Sample:
     beginnings: list[str] = field(default_factory=list)
 
     def add(self, tallies: Sequence[Tally], weight: float) -> None:
-        """Add drawn blocks, each of which stands for `weight` blocks of the corpus."""
         self.blocks += len(tallies)
         for tally in tallies:
             self.seen.join(tally)
@@ -113,7 +109,11 @@ class BlockSampler:
         self._on_progress = on_progress
 
     def sample(self, files: Sequence[InputFile], rows: int) -> Sample:
-        """Sample about `rows` rows of the files; all, if there are no more. Raises `SourceError` if a file can't be read."""
+        """Sample about `rows` rows of the files; all, if there are no more.
+
+        Each kind of file is a part of its own, with rows by its share of the bytes. Raises `SourceError` if a file can't be
+        read.
+        """
         sample = Sample()
         files = [file for file in files if file.extent != 0 and file.size]
         self._block_rows = max(1, min(_BLOCK_ROWS, rows // _BLOCKS))
@@ -168,7 +168,7 @@ class BlockSampler:
         return size / rows if rows else self._row_bytes
 
     def _tally_blocks(self, file: InputFile, blocks: Sequence[Range]) -> Iterator[Tally]:
-        """Read and count blocks of a file, in ascending order."""
+        # In ascending order, so that a file is read forward.
         stretches = [[block] for block in blocks]
         if file.kind is FileKind.PARQUET:
             # A row group can only be decoded whole, so all blocks that begin in it are taken from one decoding.
@@ -179,6 +179,7 @@ class BlockSampler:
             tallies = [Tally() for _ in stretch]
             unit = Unit(file, Range(stretch[0].start, stretch[-1].end))
             for table in read(unit, self._max_record_bytes, ignore_end):
+                # Of a stretch all rows between its first and last block are read; (blocks, 2) are the indices of each in it.
                 edges = np.searchsorted(table.column(START).to_numpy(), np.array(stretch))
                 for tally, (first, last) in zip(tallies, edges.tolist(), strict=True):
                     if first < last:
@@ -186,7 +187,6 @@ class BlockSampler:
             yield from tallies
 
     def _read_files(self, files: Sequence[InputFile], rows: float, sample: Sample) -> None:
-        """Sample about so many rows of files that can only be read from their start."""
         # Each file may take its share of these bytes, so that 16 files are read at the least, or all if they are fewer.
         share = _READ_THROUGH // min(len(files), _FEWEST_UNITS)
         shuffled = self._rng.sample(files, len(files))
@@ -194,6 +194,8 @@ class BlockSampler:
         drawn = [file for file, total in zip(shuffled, read_bytes, strict=True) if total <= _READ_THROUGH]
         blocks = rows / self._block_rows
         if len(drawn) == len(files):
+            # One part of all files that are read to their end, whose blocks are equally likely in whichever file they are,
+            # and one of each larger file: what its beginning says is of no other.
             whole = [file for file in files if file.size <= share]
             groups = [whole, *([file] for file in files if file.size > share)]
             for group in filter(None, groups):
@@ -248,7 +250,10 @@ class BlockSampler:
 
 
 def _beginning(file: InputFile, most_bytes: int) -> tuple[InputFile, float]:
-    """The file up to about so many of its bytes on disk, and how many times as long the whole one is."""
+    """The file up to about so many of its bytes on disk, and how many times as long the whole one is.
+
+    Positions are bytes of the text, or elements of an array: what is on disk may be compressed.
+    """
     if file.size <= most_bytes:
         return file, 1.0
     position_bytes = bytes_per_position(file)
