@@ -106,7 +106,6 @@ class Tally:
                 total[name] += count
 
     def summary(self, types: str) -> ExportSummary:
-        """The counts; `types` are those of the rows."""
         return ExportSummary(
             self._groups,
             self._candidates,

@@ -14,8 +14,6 @@ from random import Random
 from pipelines.folders.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
 
-_REWARD = attrgetter("reward")
-
 
 def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
     """The preference pairs of a prompt's candidates, by descending reward; equal rewards keep the order of the corpus.
@@ -23,7 +21,7 @@ def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[Pr
     Empty where no two candidates differ in reward by `min_margin` and in text.
     """
     # `sorted` is stable, in reverse too, so pairs depend on nothing but rewards and the order of the corpus.
-    ordered = sorted(candidates, key=_REWARD, reverse=True)
+    ordered = sorted(candidates, key=attrgetter("reward"), reverse=True)
     if len(ordered) < 2:
         return []
     match settings.pairs:

@@ -24,13 +24,11 @@ class RowTypes:
         self._waiting: list[Mapping[str, Any]] = []
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows, which `json_lines.encode` can write."""
         self._waiting += rows
         if len(self._waiting) >= _BATCH_ROWS:
             self._text, self._waiting = self.text(), []
 
     def text(self) -> str:
-        """The types of all rows so far."""
         return merge(self._text, _types_of(self._waiting))
 
 
@@ -55,7 +53,7 @@ def _types_of(rows: Sequence[Mapping[str, Any]]) -> str:
     try:
         return _text(pa.schema(list(written_type(pa.array(rows).type))))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-        return UNKNOWN
+        return UNKNOWN  # mixed types, integers above 64 bits, lone surrogates: JSON has them, and Arrow hasn't
 
 
 def _schema(text: str) -> pa.Schema:

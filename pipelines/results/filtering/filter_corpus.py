@@ -54,8 +54,6 @@ _GROUP_BYTES, _GROUP_PARTS = 64 * 2**20, 256  # bounds of what one task of a pas
 _OUTPUT_BYTES = 64 * 2**20  # about the size of an output file, in bytes of the scored parts, which are compressed
 _LEAST_SHARE = 1 / 64  # of a smaller share, files are smaller: one task shouldn't read more than 64 x 64 MiB = 4 GiB
 
-_SELECTIONS = ("top_fraction", "quantile", "top_k")
-
 
 def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: None) -> FilterSummary:
     """Filter a scored corpus, or resume an interrupted filter of the same settings. One that is complete is only noted.
@@ -286,9 +284,10 @@ def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]
 
 def _describe(settings: FilterSettings) -> str:
     # In one line, for the card and for messages: with the settings alone that decide what is kept.
-    labels = ("labels", "precision", "recall", *(["confidence"] if settings.labels else []))
-    names = ("where", "by", *_SELECTIONS, *labels, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
-    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
+    names = ["where", "by", "top_fraction", "quantile", "top_k", "labels", "precision", "recall", "per", "min_gap"]
+    names += ["confidence"] if settings.labels else []
+    names += ["rows"] if settings.rows != "rows" else []
+    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name)) is not None)
 
 
 def _recorded(settings: FilterSettings) -> dict[str, Any]:

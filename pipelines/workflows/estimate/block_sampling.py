@@ -89,24 +89,22 @@ class Sample:
         return replace(self, parts=parts, reasons=reasons)
 
 
+@dataclass
 class BlockSampler:
-    """Samples the rows of a corpus. Equal seeds draw equal rows of equal files."""
+    """Samples the rows of a corpus. Equal seeds draw equal rows of equal files.
 
-    def __init__(
-        self,
-        count: Count,
-        max_record_bytes: int,
-        row_bytes: float,
-        seed: int,
-        on_progress: OnProgress = lambda done, total: None,
-    ) -> None:
-        """`count` tallies a table of raw rows; `row_bytes` is a first guess at the bytes of a row."""
-        self._count = count
-        self._max_record_bytes = max_record_bytes
-        self._row_bytes = row_bytes
+    `count` tallies a table of raw rows; `row_bytes` is a first guess at the bytes of a row.
+    """
+
+    count: Count
+    max_record_bytes: int
+    row_bytes: float
+    seed: int
+    on_progress: OnProgress = lambda done, total: None
+
+    def __post_init__(self) -> None:
         self._block_rows = _BLOCK_ROWS
-        self._rng = Random(seed)
-        self._on_progress = on_progress
+        self._rng = Random(self.seed)
 
     def sample(self, files: Sequence[InputFile], rows: int) -> Sample:
         """Sample about `rows` rows of the files; all, if there are no more.
@@ -148,7 +146,7 @@ class BlockSampler:
             blocks = [Range(start, min(start + length, extents[index])) for start in starts]
             for tally in self._tally_blocks(files[index], blocks):
                 tallies.append(tally)
-                self._on_progress(len(tallies), len(numbers))
+                self.on_progress(len(tallies), len(numbers))
             sizes += [block.end - block.start for block in blocks]
         part = DrawnUnits(_values(tallies), np.array(sizes, np.float64), sum(extents), ends[-1], rows_known=is_parquet)
         sample.parts.append(part)
@@ -162,10 +160,10 @@ class BlockSampler:
         rows = size = 0
         for file in self._rng.choices(files, [file.extent or 0 for file in files], k=_PROBES):
             start = self._rng.randrange(file.extent or 1)
-            end = start + max(1, round(self._block_rows * self._row_bytes))
-            for row in raw_rows(Unit(file, Range(start, min(end, file.extent or 0))), self._max_record_bytes):
+            end = start + max(1, round(self._block_rows * self.row_bytes))
+            for row in raw_rows(Unit(file, Range(start, min(end, file.extent or 0))), self.max_record_bytes):
                 rows, size = rows + 1, size + row.end - row.start
-        return size / rows if rows else self._row_bytes
+        return size / rows if rows else self.row_bytes
 
     def _tally_blocks(self, file: InputFile, blocks: Sequence[Range]) -> Iterator[Tally]:
         # In ascending order, so that a file is read forward.
@@ -178,12 +176,12 @@ class BlockSampler:
         for stretch in stretches:
             tallies = [Tally() for _ in stretch]
             unit = Unit(file, Range(stretch[0].start, stretch[-1].end))
-            for table in read(unit, self._max_record_bytes, ignore_end):
+            for table in read(unit, self.max_record_bytes, ignore_end):
                 # Of a stretch all rows between its first and last block are read; (blocks, 2) are the indices of each in it.
                 edges = np.searchsorted(table.column(START).to_numpy(), np.array(stretch))
                 for tally, (first, last) in zip(tallies, edges.tolist(), strict=True):
                     if first < last:
-                        tally.join(self._count(table.slice(first, last - first)))
+                        tally.join(self.count(table.slice(first, last - first)))
             yield from tallies
 
     def _read_files(self, files: Sequence[InputFile], rows: float, sample: Sample) -> None:
@@ -211,7 +209,7 @@ class BlockSampler:
             part, tallies = self._read_through([file], math.ceil(blocks / len(drawn)), share, sample)
             values.append(part.total)
             sample.add(tallies, part.weight * _size(files) / _size(drawn))
-            self._on_progress(done, len(drawn))
+            self.on_progress(done, len(drawn))
         sizes = np.array([file.size for file in drawn], np.float64)
         sample.parts.append(DrawnUnits(np.array(values), sizes, _size(files), math.inf))
 
@@ -229,7 +227,7 @@ class BlockSampler:
             file, whole_by_read = _beginning(file, share)
             if whole_by_read > 1:
                 sample.beginnings.append(file.name)
-            for table in read(Unit(file, None), self._max_record_bytes, ignore_end):
+            for table in read(Unit(file, None), self.max_record_bytes, ignore_end):
                 table = table.filter(pc.fill_null(pc.not_equal(table.column(NOTE), BLANK), True))
                 for start in range(0, table.num_rows, self._block_rows):
                     block = table.slice(start, self._block_rows)
@@ -241,8 +239,8 @@ class BlockSampler:
                         # `take` copies: a slice would keep the whole table that was read in memory.
                         kept[slot : slot + 1] = [block.take(list(range(block.num_rows)))]
             if len(files) > 1:
-                self._on_progress(done, len(files))
-        tallies = [self._count(table) for table in kept] or [Tally()]
+                self.on_progress(done, len(files))
+        tallies = [self.count(table) for table in kept] or [Tally()]
         sizes = np.array([table.num_rows for table in kept] or [1], np.float64)
         units = max(1.0, offered * whole_by_read)
         part = DrawnUnits(_values(tallies), sizes, rows * whole_by_read, units, rows_known=whole_by_read == 1)
