@@ -250,7 +250,7 @@ def _check_columns(settings: FilterSettings, columns: Columns) -> ResponseEvalua
         )
     writes_rows = settings.rest is not None or (settings.output is not None and settings.rows == "rows")
     bad = [field for field in columns.carried if not has_json(field.type)]
-    # Of responses alone, such a field is left out and counted, as a trainer rarely needs it; whole rows must be whole.
+    # Of responses alone, such a field is left out and counted; whole rows must be whole.
     if writes_rows and bad and file_format == "jsonl" and not columns.is_json:
         raise OutputError(
             f"JSONL can't hold the column {bad[0].name!r}, which is {bad[0].type}; leave the format at parquet"
@@ -284,9 +284,9 @@ def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]
 
 def _describe(settings: FilterSettings) -> str:
     # In one line, for the card and for messages: with the settings alone that decide what is kept.
-    names = ["where", "by", "top_fraction", "quantile", "top_k", "labels", "precision", "recall", "per", "min_gap"]
-    names += ["confidence"] if settings.labels else []
-    names += ["rows"] if settings.rows != "rows" else []
+    labels = ("labels", "precision", "recall", "confidence") if settings.labels else ()
+    rows = ("rows",) if settings.rows != "rows" else ()
+    names = ("where", "by", "top_fraction", "quantile", "top_k", *labels, "per", "min_gap", *rows)
     return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name)) is not None)
 
 

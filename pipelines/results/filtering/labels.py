@@ -17,7 +17,7 @@ from pipelines.results.filtering.filter_step import TIE, VALUE
 from pipelines.settings.filter_settings import LabelledChoiceSettings
 
 ROW, NAME, LABEL, WEIGHT = "row", "response_name", "label", "weight"  # the fields that `label-sample` writes
-_SAME_WEIGHT = 1.001  # of `total / count`, as floats that went through a JSON file, or an editor, have it
+_SAME_WEIGHT = 1.001  # the largest ratio of two weights that are equal but for rounding in the file
 _ASSUMES = "the labels are of responses drawn at random, each with the same chance, from those that are chosen among"
 
 

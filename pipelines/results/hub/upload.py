@@ -23,7 +23,7 @@ from pipelines.results.hub.hub_card import DATA, hub_card, read_result
 from pipelines.settings.hub_settings import HubSettings
 
 _KIND, _CARD = "dataset", "README.md"
-_WAITS_S = (1.0, 2.0, 4.0, 8.0)  # between attempts: the client itself doesn't repeat what a busy Hub refuses
+_WAITS_S = (1.0, 2.0, 4.0, 8.0)  # between attempts, while the Hub is busy or can't be reached: 15 s in all
 
 _Answer = TypeVar("_Answer")
 

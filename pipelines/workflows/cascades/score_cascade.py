@@ -181,7 +181,7 @@ def _open(settings: CascadeSettings, folder: str, stages: Sequence[Member]) -> N
     """
     earlier = read_earlier(folder, settings.overwrite, "a cascade")
     if earlier is None:
-        storage.folder(folder).sub(FOLDER).delete_all()  # rows of other bounds, which `score` would read with ours
+        storage.folder(folder).sub(FOLDER).delete_all()  # those of a cascade that was deleted: nothing reads them
     columns = _checked_columns(settings, stages)
     manifest = _manifest((), columns, _unmade(stages), settings.bound, {})
     if earlier is None:

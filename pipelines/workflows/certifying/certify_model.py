@@ -154,7 +154,7 @@ def _changed(preparation: Preparation, questions: Mapping[int, Question], counts
 
 def _why_unshown(changed: RenderedRequest, original: RenderedRequest) -> str | None:
     refused = [response.reason.value for response in changed.responses if response.reason is not None]
-    # As sets of token ids: of a reversed order a judge that sees each response alone is given the same prompts.
+    # Sorted: of a reversed order a judge that sees each response alone is given the same prompts.
     prompts = (sorted((tuple(prompt.ids), prompt.texts) for prompt in each.prompts) for each in (changed, original))
     return refused[0] if refused else Left.SAME_PROMPT if operator.eq(*prompts) else None
 
@@ -162,7 +162,7 @@ def _why_unshown(changed: RenderedRequest, original: RenderedRequest) -> str | N
 def _score(
     settings: CertifySettings, model: Any, name: str, requests: Mapping[Key, ScoreRequest], progress: Progress
 ) -> tuple[Manifest, Rewards]:
-    # Fields may have names that no column may have, such as a path: columns are numbered.
+    # Columns are numbered: a dot in the name of a field would make a path of the name of its column.
     fields = sorted({name for request in requests.values() for name in request.fields})
     columns = {field: f"field_{number}" for number, field in enumerate(fields)}
     named = {**columns, **({PRINCIPLE: "principles"} if any(request.principles for request in requests.values()) else {})}

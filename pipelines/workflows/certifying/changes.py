@@ -54,7 +54,7 @@ _FORM = re.compile(
 
 
 def _pad(text: str) -> str:
-    # About twice as long, by at most 4,000 characters: longer ones would make rows `too_long`, and measure nothing.
+    # About twice as long, by 100 characters at the least and 4,000 at the most, as docs/guides/certify.md says.
     times = 1 + min(len(text), 4000 - len(_PADDING)) // len(_PADDING)
     return f"{text}\n\n{_PADDING * times}".rstrip()
 

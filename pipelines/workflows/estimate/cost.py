@@ -177,7 +177,7 @@ def _count_engines(basis: CostBasis, gpus: int | None) -> int:
     if gpus < least * basis.gpus:
         takes = "an engine takes" if least == 1 else f"{least} engines take"
         raise SettingsError(f"--gpus {gpus}: {takes} {least * basis.gpus} ({basis.engine_layout})")
-    room = gpus // basis.gpus  # engines don't share a GPU, so that the rest stays idle
+    room = gpus // basis.gpus  # planned engines share no GPU: what remains stays idle
     return min(room, most or room)
 
 
