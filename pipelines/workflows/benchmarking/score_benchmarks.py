@@ -3,6 +3,7 @@
 import functools
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from actors.errors import SettingsError
@@ -43,16 +44,14 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
-    if settings.output is not None:
-        return _evaluate_into(settings.output, settings, files, progress)
-    progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
-    with tempfile.TemporaryDirectory() as place:
-        return _evaluate_into(str(Path(place, "results")), settings, files, progress)
-
-
-def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> Results:
-    scoring = settings.model_copy(update={"output": output})
-    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
+    with ExitStack() as stack:
+        output = settings.output
+        if output is None:
+            progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
+            output = str(Path(stack.enter_context(tempfile.TemporaryDirectory()), "results"))
+        # What is evaluated is `settings`, which say that nothing is kept; what is scored needs a folder all the same.
+        scoring = settings.model_copy(update={"output": output})
+        return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
 
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:

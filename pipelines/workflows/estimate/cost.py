@@ -209,8 +209,6 @@ def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineS
     """
     layout = basis.engine_layout
     tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
-    if tensor is None or pipeline is None:
-        raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
     if (tensor, pipeline) != layout:  # the speed of one layout says nothing of another's
         raise SettingsError(
             f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "
@@ -232,10 +230,8 @@ def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineS
             "--tokens-per-s"
         )
     # A judge's writing is inside these seconds, so `written` is None below: reading alone stands for both.
-    tokens, seconds = (
-        summary["prompt_tokens"],
-        work["seconds"] - work["starting"],
-    )  # from the first engine's start of work on
+    # Seconds are from the first engine's start of work on.
+    tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
     if not tokens or seconds <= 0:
         raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
     engines = work["engines"]
