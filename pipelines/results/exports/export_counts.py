@@ -25,6 +25,9 @@ class ExportedRows:
 RowMaker = Callable[[Sequence[Candidate]], ExportedRows]
 
 
+_COUNTS, _BY_REASON = ("groups", "candidates", "unscored", "rows"), ("left", "labels", "left_fields")  # what adds up
+
+
 @dataclass(frozen=True)
 class ExportSummary(Readable):
     """Counts of an export: groups (prompts or rows) with a candidate, candidates read, and rows made of them.
@@ -61,16 +64,10 @@ class ExportSummary(Readable):
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
         # Of pieces alone: what is of the whole job (`made_up`, `mixed`, `taken`) is filled in after the sum.
-        return ExportSummary(
-            self.groups + other.groups,
-            self.candidates + other.candidates,
-            self.unscored + other.unscored,
-            self.rows + other.rows,
-            dict(sorted((Counter(self.left) + Counter(other.left)).items())),
-            dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
-            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
-            row_types=row_types.merge(self.row_types, other.row_types),
-        )
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        for name in _BY_REASON:
+            sums[name] = dict(sorted((Counter(getattr(self, name)) + Counter(getattr(other, name))).items()))
+        return ExportSummary(**sums, row_types=row_types.merge(self.row_types, other.row_types))
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
@@ -87,32 +84,23 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self._groups = self._candidates = self._unscored = self._rows = 0
-        self._left, self._labels, self._left_fields = Counter[str](), Counter[str](), Counter[str]()
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._by_reason: dict[str, dict[str, int]] = {name: {} for name in _BY_REASON}
 
     def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
         """Count a group, of which `candidates` aren't left out."""
-        self._groups += candidates > 0
-        self._candidates += candidates
-        self._rows += len(exported.rows)
+        unmet = 0
         if candidates < len(group):  # `count` reads the group: most groups are candidates only
             unmet = group.count(LeftOut.UNMET)
-            self._candidates += unmet
-            self._left[LeftOut.UNMET.value] += unmet
-            self._unscored += group.count(LeftOut.UNSCORED)
-        totals = ((self._left, exported.left), (self._labels, exported.labels), (self._left_fields, exported.left_fields))
-        for total, counts in totals:
-            for name, count in counts.items():
-                total[name] += count
+            self._by_reason["left"][LeftOut.UNMET.value] = self._by_reason["left"].get(LeftOut.UNMET.value, 0) + unmet
+            self._counts["unscored"] += group.count(LeftOut.UNSCORED)
+        self._counts["groups"] += candidates > 0
+        self._counts["candidates"] += candidates + unmet
+        self._counts["rows"] += len(exported.rows)
+        for name, totals in self._by_reason.items():
+            for reason, count in getattr(exported, name).items():
+                totals[reason] = totals.get(reason, 0) + count
 
     def summary(self, types: str) -> ExportSummary:
-        return ExportSummary(
-            self._groups,
-            self._candidates,
-            self._unscored,
-            self._rows,
-            dict(self._left),  # `asdict`, by which notes are written, makes no `Counter` again
-            dict(self._labels),
-            left_fields=dict(self._left_fields),
-            row_types=types,
-        )
+        sums: dict[str, Any] = {**self._counts, **self._by_reason}
+        return ExportSummary(**sums, row_types=types)
