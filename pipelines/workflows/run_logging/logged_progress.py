@@ -83,13 +83,11 @@ class LoggedProgress(ForwardingProgress):
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
-        if self._threads:
-            self._meter = Meter(files, done, time.monotonic())
-            self._before = sum(part.counts.responses for part in done)
+        meter = self._meter = Meter(files, done, time.monotonic())
+        self._before = sum(part.counts.responses for part in done)
         with super().running(files, done) as inner:
             yield inner
-        if self._meter is not None:
-            self._meter.complete()
+        meter.complete()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         super().part_done(part)
