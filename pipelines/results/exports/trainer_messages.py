@@ -89,7 +89,7 @@ def without_unkept_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _continues(later: Candidate, earlier: Candidate) -> bool:
-    # By the turns themselves, and not by names: two responses may each be called `turn[3]` in conversations of one row.
+    # By the turns themselves: names of responses are the shape's, and say nothing that all shapes agree on.
     conversation = (*earlier.context, earlier.turn)
     return later.context[: len(conversation)] == conversation
 
