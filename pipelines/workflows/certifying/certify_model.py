@@ -111,6 +111,9 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
         raise SourceError(f"{first} holds candidates of a policy: give what `filter --rows responses` makes of it")
     first_run = next(iter(manifest.identity.get(MEMBERS, {}).values()), {"identity": manifest.identity})["identity"]
     reading: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
+    # Fields that were read from a column of another name. The others are found by themselves, if this model reads them.
+    named = {name: of for name, of in first_run["fields"].items() if of not in (name, name.removeprefix("row."))}
+    reading |= {"field": named} if named else {}
     if first_run["own_columns"]:
         columns = OwnColumns.read(first_run["own_columns"])
         reading |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
