@@ -166,7 +166,6 @@ def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: Pair
 
 
 def _refuse_label(agreement: LabelAgreement, policy: LabelsOfCorpus) -> str | None:
-    """Why a pair is left out because of the corpus' label, or None."""
     if policy is not LabelsOfCorpus.IGNORE and agreement is LabelAgreement.DISAGREES:
         return _AGAINST
     return _NO_LABEL if policy is LabelsOfCorpus.REQUIRE and agreement is LabelAgreement.UNLABELLED else None

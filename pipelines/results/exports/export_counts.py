@@ -70,7 +70,6 @@ class ExportSummary(Readable):
         return ExportSummary(**sums, row_types=row_types.merge(self.row_types, other.row_types))
 
     def as_json(self) -> dict[str, Any]:
-        """For the document and for `--json`."""
         omitted = [name for name in ("made_up", "left_fields", "mixed", "taken") if not getattr(self, name)]
         if self.labels.keys() <= {LabelAgreement.UNLABELLED}:
             omitted.append("labels")

@@ -46,7 +46,7 @@ class TrainerFormat:
     calls: bool = False
 
     def refuse_response(self, candidate: Candidate) -> str | None:
-        """Why a response can't be expressed, or None."""
+        """Why a response can't be expressed with its context, or None: it is left out then, and never changed to fit."""
         is_lost = not self.calls and candidate.uses_tools
         return Refusal.TOOL_CALL if is_lost else self.check(candidate)
 

@@ -289,7 +289,6 @@ def _filter_part(
 
 
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:
-    """For each row null if it is kept, else the reason why it isn't."""
     status, reason = (rows.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
     status_and_reason = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
     why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, status_and_reason)

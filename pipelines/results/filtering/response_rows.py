@@ -32,7 +32,6 @@ class ResponseRows:
 
     @classmethod
     def of(cls, manifest: Manifest, fields: bool) -> "ResponseRows":
-        """The maker of rows for a scored folder."""
         return cls(Reader.of(manifest).carrying((PROMPT, TEXT)), fields)
 
     @property

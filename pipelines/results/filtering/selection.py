@@ -209,7 +209,6 @@ def _quantile_boundary(database: DuckDBPyConnection, q: float, total: int) -> Bo
 
 
 def _keys_from(database: DuckDBPyConnection, rank: int, count: int) -> list[tuple[float, int]]:
-    """The keys from a rank on, which is 1 for the best."""
     query = f"select value, tie from keys order by value desc, tie desc limit {count} offset {rank - 1}"
     return database.execute(query).fetchall()
 

@@ -82,7 +82,6 @@ def _front(result: Result) -> dict[str, Any]:
 
 
 def _judges(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The identities of the models that scored, by name."""
     members = [member["identity"] for member in identity.get(MEMBERS, {}).values()]
     return {short_name(str(judge.get("model"))): judge for judge in members or [identity]}
 

@@ -44,7 +44,6 @@ class CostBasis:
 
     @property
     def gpu(self) -> Card | None:
-        """The card of the engines; None if they run on CPUs."""
         return None if self.card.gpu == NO_GPU else find_card(self.card.gpu)
 
     @property
@@ -54,8 +53,7 @@ class CostBasis:
 
     @property
     def gpus(self) -> int:
-        """GPUs per engine; 0 on CPUs."""
-        return 0 if self.gpu is None else self.engine_layout.gpus
+        return 0 if self.gpu is None else self.engine_layout.gpus  # of an engine
 
     @property
     def verifies(self) -> bool:

@@ -45,11 +45,6 @@ class Estimate(NamedTuple):
         """The sum. Bounds add up, since both errors come from one sample and are taken to be fully correlated."""
         return Estimate(*(number + other_number for number, other_number in zip(self, other, strict=True)))
 
-    def holds(self, fact: float) -> bool:
-        """Whether a number lies within the bounds, give or take rounding errors (1e-9, relative above 1)."""
-        slack = 1e-9 * max(1.0, abs(fact))
-        return self.low - slack <= fact <= self.high + slack
-
 
 @dataclass(frozen=True)
 class DrawnUnits:
