@@ -66,7 +66,8 @@ class ExportSummary(Readable):
         # Of pieces alone: what is of the whole job (`made_up`, `mixed`, `taken`) is filled in after the sum.
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
         for name in _BY_REASON:
-            sums[name] = dict(sorted((Counter(getattr(self, name)) + Counter(getattr(other, name))).items()))
+            total = Counter(getattr(self, name)) + Counter(getattr(other, name))
+            sums[name] = dict(total if name == "left_fields" else sorted(total.items()))  # fields in the order of the input
         return ExportSummary(**sums, row_types=row_types.merge(self.row_types, other.row_types))
 
     def as_json(self) -> dict[str, Any]:
