@@ -125,8 +125,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         size, gpu = plan.basis.size, plan.basis.card
         if size and (options := engine_options(size, gpu, plan.layout.layout, plan.basis.model.dtype)):
             yield f"Options of `assay score`: {options}"
-    if plan.advice:
-        yield plan.advice
+    elif plan.basis.size is None and plan.basis.gpu and not plan.basis.verifies and plan.basis.model.remote is None:
+        yield f"the size of {plan.model} isn't known before its weights are here, nor is its layout"
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
     if plan.basis.verifies:
         yield f"No GPU: code compares texts on CPUs; {parts}"

@@ -49,7 +49,6 @@ class Choose(StrEnum):
     TOP_K = "top-k"
     ALL = "all"
     SOFTMAX = "softmax"
-    MAJORITY = "majority"
 
 
 class ChoiceOfCandidates(Settings):
@@ -57,16 +56,13 @@ class ChoiceOfCandidates(Settings):
 
     strategy: Choose
     """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
-    probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
-    """
+    probability proportional to exp(reward / `softmax_temperature`)"""
     k: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of candidates to keep per prompt, for top-k and softmax"""
     floor: float | None = None
     """minimum reward of a kept candidate"""
     softmax_temperature: float = Field(default=1.0, gt=0)
     """temperature of softmax; a lower value keeps high rewards more often"""
-    voters: tuple[str, ...] = ()
-    """majority: names in `scores` that vote, one for each judge of an ensemble"""
     distinct: Annotated[float, Field(gt=0, le=1)] | None = None
     """keep only the best of similar candidates: threshold of the Indel similarity of the judged texts (without stripped
     reasoning), where 1 means equal texts"""
@@ -113,9 +109,6 @@ class PairingSettings(Settings):
     """best with worst, best with a random one, each with the next by reward, or all pairs"""
     min_margin: float = Field(default=0.0, ge=0, json_schema_extra=OPTION)
     """minimum difference of the rewards in a pair"""
-    length_balanced: bool = False
-    """best-worst and best-random: pair the best with the candidate nearest to it in length, of those that reach --min-margin
-    """
     labels: LabelsOfCorpus = LabelsOfCorpus.IGNORE
     """rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and count them;
     agree: drop pairs that contradict it; require: keep only pairs that a label confirms"""

@@ -3,6 +3,7 @@
 import functools
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from actors.errors import SettingsError
@@ -43,16 +44,14 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
-    if settings.output is not None:
-        return _evaluate_into(settings.output, settings, files, progress)
-    progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
-    with tempfile.TemporaryDirectory() as place:
-        return _evaluate_into(str(Path(place, "results")), settings, files, progress)
-
-
-def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> Results:
-    scoring = settings.model_copy(update={"output": output})
-    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
+    with ExitStack() as stack:
+        output = settings.output
+        if output is None:
+            progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
+            output = str(Path(stack.enter_context(tempfile.TemporaryDirectory()), "results"))
+        # What is evaluated is `settings`, which say that nothing is kept; what is scored needs a folder all the same.
+        scoring = settings.model_copy(update={"output": output})
+        return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
 
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
@@ -86,7 +85,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             )
             summary = score_corpus.score(run, progress)
             if settings.endpoint != HERE:
-                summary.check_scored()
+                summary.check_scored()  # one that refuses everything fails row by row, and the run ends well
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)
@@ -101,7 +100,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
 
 
 def _as_published(run: ScoreSettings, preset: Preset, output: str) -> ScoreSettings:
-    """The same run with the settings of a preset, into another folder."""
+    # Into a folder of its own: rewards by other settings are another run, and both are shown side by side.
     render = run.render.model_copy(update=dict(preset.settings.render()))
     model = run.model.model_copy(update={"dtype": preset.settings.dtype or run.model.dtype})
     return run.model_copy(update={"render": render, "model": model, "output": output})

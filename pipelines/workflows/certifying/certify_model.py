@@ -42,15 +42,11 @@ from pipelines.workflows.certifying.changes import CHANGES, Left, apply
 
 ORIGINAL = "original"
 _OF_RUN = ("render", "engine", "work", "store", "overwrite", "accept_versions")
-_BEGINNING = b'{"question": '
-"""Of each row that is written."""
+_BEGINNING = b'{"question": '  # of each row that is written: another file of that name isn't ours to replace
 _IMPOSSIBLE = {Left.SAME_PROMPT, Left.ONE_RESPONSE, Left.NOT_SAMPLED}
-Key = tuple[int, str]
-"""The number of a question, and the name of a change."""
-Counts = Mapping[str, Counter[str]]
-"""Questions that a change isn't measured on, by change and reason; of `ORIGINAL` the rows that gave none."""
-Rewards = Mapping[Key, Sequence[tuple[float | None, str | None]]]
-"""For each response of a question its reward, and the reason why there is none."""
+Key = tuple[int, str]  # the number of a question, and the name of a change
+Counts = Mapping[str, Counter[str]]  # by change and reason, questions without a pair; of `ORIGINAL` rows without a question
+Rewards = Mapping[Key, Sequence[tuple[float | None, str | None]]]  # of each response its reward, or the reason for none
 
 
 class Question(NamedTuple):
@@ -115,6 +111,9 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
         raise SourceError(f"{first} holds candidates of a policy: give what `filter --rows responses` makes of it")
     first_run = next(iter(manifest.identity.get(MEMBERS, {}).values()), {"identity": manifest.identity})["identity"]
     reading: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
+    # Fields that were read from a column of another name. The others are found by themselves, if this model reads them.
+    named = {name: of for name, of in first_run["fields"].items() if of not in (name, name.removeprefix("row."))}
+    reading |= {"field": named} if named else {}
     if first_run["own_columns"]:
         columns = OwnColumns.read(first_run["own_columns"])
         reading |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
@@ -125,7 +124,7 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
 
 
 def _questions(rows: Iterable[RowRequests], counts: Counts) -> dict[int, Question]:
-    """One question of each row, by its number; rows without any are counted by the reason."""
+    # One of each row, so that pairs are of different rows: intervals take them for independent.
     questions: dict[int, Question] = {}
     for number, row in enumerate(rows):
         if row.requests:
@@ -146,7 +145,7 @@ def _changed(preparation: Preparation, questions: Mapping[int, Question], counts
     render = renderer(preparation.model, preparation.render).render
     rendered = dict(zip(requests, render(list(requests.values())), strict=True))
     for (number, name), request in made.items():
-        if (number, ORIGINAL) not in requests:  # it was refused: originals come first
+        if (number, ORIGINAL) not in requests:  # it was refused, and is counted: originals come first
             requests.pop((number, name), None)
             continue
         why = request if isinstance(request, Left) else _why_unshown(rendered[number, name], rendered[number, ORIGINAL])
@@ -157,8 +156,8 @@ def _changed(preparation: Preparation, questions: Mapping[int, Question], counts
 
 
 def _why_unshown(changed: RenderedRequest, original: RenderedRequest) -> str | None:
-    """Why nothing would be learnt of a question: a response can't be judged, or the model is given what it was given."""
     refused = [response.reason.value for response in changed.responses if response.reason is not None]
+    # Sorted: of a reversed order a judge that sees each response alone is given the same prompts.
     prompts = (sorted((tuple(prompt.ids), prompt.texts) for prompt in each.prompts) for each in (changed, original))
     return refused[0] if refused else Left.SAME_PROMPT if operator.eq(*prompts) else None
 
@@ -166,7 +165,7 @@ def _why_unshown(changed: RenderedRequest, original: RenderedRequest) -> str | N
 def _score(
     settings: CertifySettings, model: Any, name: str, requests: Mapping[Key, ScoreRequest], progress: Progress
 ) -> tuple[Manifest, Rewards]:
-    """Write questions as rows and score them by the ordinary run; its manifest, and the rewards."""
+    # Columns are numbered: a dot in the name of a field would make a path of the name of its column.
     fields = sorted({name for request in requests.values() for name in request.fields})
     columns = {field: f"field_{number}" for number, field in enumerate(fields)}
     named = {**columns, **({PRINCIPLE: "principles"} if any(request.principles for request in requests.values()) else {})}
@@ -209,7 +208,7 @@ def _row(key: Key, request: ScoreRequest, columns: Mapping[str, str]) -> bytes:
 
 
 def original_rewards(rewards: Rewards) -> list[float]:
-    """All rewards of the questions as they are."""
+    """All rewards of the questions as they are, by whose standard deviation effects are measured."""
     originals = (answers for (_, name), answers in rewards.items() if name == ORIGINAL)
     return [reward for answers in originals for reward, _ in answers if reward is not None]
 
@@ -232,8 +231,8 @@ def pair_rewards(
         if (number, name) in rewards:
             count = len(request.responses)  # a row that can't be read has one answer, which says why
             before, after = ((list(rewards[number, each]) * count)[:count] for each in (ORIGINAL, name))
-            after = after[::-1] if name == ORDER else after
-            needed = (0, -1) if name == ORDER else (at,)
+            after = after[::-1] if name == ORDER else after  # so that both are of the same responses, place by place
+            needed = (0, -1) if name == ORDER else (at,)  # an order's effect is what the last gains more than the first
             moments = {ORIGINAL: before, "changed": after}.items()
             missing = [f"{when} {of[place][1]}" for when, of in moments for place in needed if of[place][0] is None]
             left.update(missing[:1])
