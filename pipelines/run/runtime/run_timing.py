@@ -8,7 +8,6 @@ commit parts that the driver isn't told of any more.
 """
 
 import contextlib
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +24,6 @@ from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.runtime.engine_pool import engines_that_stay
 from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
-
-_WHEN = re.compile(r"\d{20}")
 
 
 class _SessionNote(BaseModel):
@@ -138,7 +135,7 @@ def time_session(
 def read_run_work(parts: Parts, part_count: int) -> RunWork:
     """The work of all sessions of a run, which has `part_count` parts, from their notes."""
     folder, ending = parts.sessions_folder, parts.note_name("", ".json")
-    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
+    names = sorted(entry.name for entry in folder.entries() if entry.name.endswith(ending))
     try:
         notes = [_SessionNote.model_validate_json(folder.read(name)) for name in names]
     except ValidationError:  # truncated, as after a power cut or on a full disk
