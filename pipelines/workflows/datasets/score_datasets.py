@@ -101,7 +101,7 @@ def prepare_dataset(
     model = resolve_model(settings.model, settings.render, all_turns, parallel)
     preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
     preparation = resolve_run.preparation_of(schema, model, preview.row_shape, settings)
-    preparation.columns.check(())  # carried names are checked by it alone: rows have no others here
+    preparation.columns.check(())  # of no names of rows: the columns of a dataset are all carried
     check_preview(preview, preparation)
     return dataset, preparation
 
