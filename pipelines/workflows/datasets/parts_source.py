@@ -27,7 +27,7 @@ class PartsSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        path, tasks = self._responses.parts.path, []
+        path, tasks = self._responses.parts.path, list[ReadTask]()
         for part, entry in self._entries:
             # Of what a filter kept, only the worker that reads a part will know how many rows it has.
             rows = part.counts.responses if self._responses.kept is None else None
