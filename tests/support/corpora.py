@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
 
@@ -63,7 +63,7 @@ def outcome_of(output: Path) -> list[tuple[str | None, str | None]]:
     return [(row["status"], row["reason"]) for row in scored(output)]
 
 
-class Notes(NoProgress):
+class Notes(Progress):
     """What a person is told of a run."""
 
     def __init__(self) -> None:

@@ -17,16 +17,14 @@ from pipelines.data.formats import parse
 from pipelines.data.storage import open_read
 
 SAMPLE_ROWS = 1000
-_PLACES = 20
-"""Places of the corpus at which rows are read: a field may be null in a file's first thousand rows."""
-_PLACE_BYTES = 2**20
-"""Bytes at a place after which no further row of it is read; at least one is."""
+_PLACES = 20  # places of the corpus at which rows are read: a field may be null in a file's first thousand rows
+_PLACE_BYTES = 2**20  # bytes at a place after which no further row of it is read; at least one is
 
 
 class RowSample(NamedTuple):
     """Rows of a corpus as objects, in order; an error for one that can't be read as an object.
 
-    `record_bytes` are the sizes of the JSON records among them.
+    `record_bytes` are the sizes of the JSON records among them, which are none of Parquet.
     """
 
     rows: list[object]
@@ -36,7 +34,8 @@ class RowSample(NamedTuple):
 def read_sample(files: Sequence[InputFile], max_record_bytes: int) -> RowSample:
     """Up to 1,000 rows from 20 places: of the files, or of one file's row groups, one of each of 20 equal stretches.
 
-    A compressed file and an array are read from their beginning alone: nothing else of them can be found.
+    A compressed file and an array are read from their beginning alone: nothing else of them can be found. The same files
+    give the same rows, in every session.
     """
     chosen = [files[position] for position in _spread(len(files), _PLACES)]
     sample = RowSample([], [])
@@ -69,7 +68,6 @@ def _rows_of(file: InputFile, places: int, max_record_bytes: int) -> Iterator[tu
 
 
 def _line_pieces(file: InputFile, places: int) -> Iterator[Unit]:
-    """As many equal pieces of a file of lines."""
     extent = file.extent or 0
     bounds = [extent * place // places for place in range(places + 1)]
     return (Unit(file, Range(start, end)) for start, end in itertools.pairwise(bounds) if start < end)
@@ -94,7 +92,7 @@ def _parquet_pieces(file: InputFile, places: int, most: int) -> Iterator[list[ob
     extent = file.extent or 0
     groups = [group for group in row_groups(file) if group.start < extent]
     chosen = [groups[position] for position in _spread(len(groups), places)]
-    row_bytes = file.size / max(groups[-1].end if groups else 0, 1)
+    row_bytes = file.size / max(groups[-1].end if groups else 0, 1)  # compressed: `_PLACE_BYTES` bounds what is read
     rows = max(1, min(most * places, int(_PLACE_BYTES * places / row_bytes)) // max(len(chosen), 1))
     wanted = {group.start: min(rows, group.end - group.start, extent - group.start) for group in chosen}
     with open_read(file.path, file.size) as stream, pq.ParquetFile(stream) as parquet:

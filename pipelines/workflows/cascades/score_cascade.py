@@ -28,7 +28,7 @@ from pipelines.folders.scored_corpus.databases import spilling
 from pipelines.folders.scored_corpus.expressions import Condition
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.results.filtering.cuts import interval, possible_cuts
-from pipelines.run.runtime.progress import EnsembleProgress, NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import BoundSettings, CascadeSettings
@@ -108,13 +108,13 @@ class CascadeSummary(Readable):
         return {**self.combined.as_json(), CASCADE: dict(self.cascade), MEMBERS: summaries}
 
 
-def cascade(settings: CascadeSettings, progress: EnsembleProgress | None = None) -> CascadeSummary:
+def cascade(settings: CascadeSettings, progress: Progress | None = None) -> CascadeSummary:
     """Run a cascade, or resume one that was interrupted.
 
     Raises a `UserError` if a run can't start, `RunStopped` if one ended early and can be resumed, and `AuditError` if the
     models hold other rows than they should.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     stages = _stages(settings)
     folder = storage.absolute(settings.output)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
@@ -147,7 +147,7 @@ class _Scoring:
 
     settings: CascadeSettings
     stages: Sequence[Member]
-    progress: EnsembleProgress
+    progress: Progress
     summaries: dict[str, Summary] = field(default_factory=dict)
     runs: dict[str, MemberRun] = field(default_factory=dict)
 

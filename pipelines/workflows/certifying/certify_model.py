@@ -34,7 +34,7 @@ from pipelines.results.certificates.certificate import CONFIDENCE, ORDER, SEED, 
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.row_sample import read_sample
 from pipelines.run.prepare.score_requests import Preparation, renderer
-from pipelines.run.runtime.progress import NoProgress, Progress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.certify_settings import CertifySettings
 from pipelines.settings.run_settings import CorpusSettings, ScoreSettings, Turns
@@ -61,7 +61,7 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
 
     Raises a `UserError` if it can't be done as given, and what the runs raise.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     if is_verifier(settings.model.model):
         raise SettingsError(f"{settings.model.model} compares by code, and has no bias to certify: give a head or a judge")
     settings = settings.model_copy(update={"corpus": _corpus(settings.corpus)})
@@ -69,7 +69,7 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     progress.planned(plan.shape_found)
     sample = read_sample(plan.files, settings.corpus.max_record_bytes).rows
     counts: Counts = defaultdict(Counter)
-    questions = _questions(map(plan.preparation.requests, sample), counts)
+    questions = _questions(map(plan.preparation.row_shape.requests, sample), counts)
     requests = _changed(plan.preparation, questions, counts)
     originals = {key: request for key, request in requests.items() if key[1] == ORIGINAL}
     if not originals:

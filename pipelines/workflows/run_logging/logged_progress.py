@@ -8,10 +8,11 @@ from typing import Any
 from actors.errors import SettingsError
 from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.runtime.progress import ForwardingProgress, Meter, Progress
-from pipelines.run.runtime.run_observer import RunFacts, RunObserver
+from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.settings.run_settings import JudgingSettings
 from pipelines.workflows.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.workflows.run_logging.run_logger import RunToLog
@@ -33,10 +34,9 @@ class RunLogs(RunObserver):
             LOGGERS[name].check(output)
 
     @contextmanager
-    def started(self, run: RunFacts, progress: Progress) -> Iterator[Progress]:
-        settings, manifest = run.settings.model_dump(mode="json"), run.manifest
-        config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
-        facts = RunToLog(manifest.run, storage.absolute(run.settings.output), config)
+    def started(self, settings: JudgingSettings, manifest: Manifest, progress: Progress) -> Iterator[Progress]:
+        config = {**settings.model_dump(mode="json"), "identity": manifest.identity, "made_with": manifest.made_with}
+        facts = RunToLog(manifest.run, storage.absolute(settings.output), config)
         with logged(self._names, facts, progress) as self._progress:
             yield self._progress
 

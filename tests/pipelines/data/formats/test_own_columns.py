@@ -212,7 +212,7 @@ def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: P
     message, made = planned(tmp_path, [ROW, ROW], **COLUMNS)
     assert made.shape_found == "columns: 2 of 2 rows have `task.question` and `choices[0].text`"
     preparation = pickle.loads(pickle.dumps(made.preparation))
-    assert judged(preparation.requests(ROW)) == {"final": "a"}
+    assert judged(preparation.row_shape.requests(ROW)) == {"final": "a"}
     identity = manifest_of(made, message).identity
     assert identity["shape"] == "columns"
     assert identity["own_columns"] == {
@@ -231,7 +231,7 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
     row = {"q": "why", "output_1": "a", "output_2": ["b", "c"], "chosen": {"answer": "d"}}
     names = ["output_1", "output_2", "chosen.answer", "gone"]
     message, made = planned(tmp_path, [row, {**row, "gone": "e"}], prompt_column="q", response_column=names)
-    request = made.preparation.requests(row)
+    request = made.preparation.row_shape.requests(row)
     assert judged(request) == {"output_1": "a", "output_2[0]": "b", "output_2[1]": "c", "chosen.answer": "d"}
     assert [(bad.name, bad.reason) for bad in request.rejected] == [("gone", Reason.MISSING_FIELD)]
     assert request.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")

@@ -186,7 +186,7 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     broken = write(sessions / run.parts.note_name("0" * 20, ".json"), note)
     score(settings_for(corpus, tmp_path / "out"), monkeypatch)
     assert read_run_work(run.parts, len(run.parts.listing())).why == (
-        f"a session's note can't be read ({broken}): its duration is unknown"
+        f"a session's note in {broken.parent} can't be read: its duration is unknown"
     )
 
 

@@ -20,7 +20,7 @@ from actors.workers.engine_process import alive_nodes
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.run.runtime.lost_engines import EngineWatch, watch_first_worker
-from pipelines.run.runtime.progress import Meter, NoProgress, TerminalProgress, watched
+from pipelines.run.runtime.progress import Meter, Progress, TerminalProgress, watched
 from pipelines.run.runtime.screens import Notebook
 from tests.support.engines import until
 
@@ -236,7 +236,7 @@ def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
         assert stream.getvalue() == shown
 
 
-class Watched(NoProgress):
+class Watched(Progress):
     """What is noted goes to a function, and loads are kept."""
 
     def __init__(self, notify: Any) -> None:
@@ -417,7 +417,7 @@ def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pyte
 
 def test_from_python_progress_is_shown_on_a_terminal_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(watched(), NoProgress)
+    assert isinstance(watched(), Progress)
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert isinstance(watched(), TerminalProgress)
 

@@ -13,7 +13,7 @@ from ray.data.extensions import ArrowPythonObjectArray, ArrowTensorArray
 
 import assay
 from pipelines.data.corpus.python_rows import python_rows
-from pipelines.workflows.datasets.known_datasets import known_schema
+from pipelines.workflows.datasets.blocks import known_schema
 from pipelines.workflows.datasets.score_rows import row_id
 from tests.support.corpora import chat
 

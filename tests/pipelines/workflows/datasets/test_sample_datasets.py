@@ -11,7 +11,7 @@ from ray.data import Dataset
 
 from actors.errors import SettingsError, SourceError
 from assay import choose, export, filter, pairs, read_scored, sample, score
-from pipelines.workflows.datasets.known_datasets import reader_of
+from pipelines.workflows.datasets.blocks import reader_of
 from tests.support.candidates import rows_in
 from tests.support.corpora import lines, write
 
