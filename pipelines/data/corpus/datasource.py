@@ -10,8 +10,7 @@ from ray.data.block import BlockMetadata
 from pipelines.data.corpus.readers import EndSeen, read_group
 from pipelines.data.corpus.units import Unit, group
 
-Prepare = Callable[[pa.Table], pa.Table]
-"""Makes tables of one schema of tables of raw rows."""
+Prepare = Callable[[pa.Table], pa.Table]  # makes tables of one schema of tables of raw rows
 
 
 class CorpusSource(Datasource):
@@ -32,11 +31,10 @@ class CorpusSource(Datasource):
 
     @property
     def tasks(self) -> int:
-        """The number of read tasks."""
         return len(self._groups)
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes on disk, which is of the right order of magnitude for the rows in memory."""
+        # Bytes on disk: Ray Data only asks for the order of magnitude of the rows in memory.
         return sum(map(_size, self._groups))
 
     def get_read_tasks(
@@ -46,6 +44,7 @@ class CorpusSource(Datasource):
         return [
             ReadTask(
                 functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare),
+                # Ray runs read tasks where memory is free by this size; the number of rows isn't known before reading.
                 BlockMetadata(num_rows=None, size_bytes=_size(units), exec_stats=None, input_files=(units[0].file.path,)),
             )
             for units in self._groups

@@ -34,16 +34,15 @@ from pipelines.data.storage import FileStatus, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
 PREPARED = "_prepared"  # the pickled row that `pipelines.run.prepare` adds
+# Columns added beside those of the input; an input column of such a name would overwrite ours.
 RESERVED = frozenset({FILE, START, END, NOTE, PREPARED})
-"""Columns added beside those of the input; an input column of such a name would overwrite ours."""
-
 BLANK = "blank"
 _BLOCK_BYTES = 4 * 2**20  # of records in a table, and of one read; a table ends at this or at _BLOCK_ROWS
 _BLOCK_ROWS = 1024
-_BUFFER = 64 * 1024
-_SEEN_BYTES = 64
+_BUFFER = 64 * 1024  # of decompressed bytes; `readline` of an unbuffered stream takes them one by one
+_SEEN_BYTES = 64  # the first line of a Git LFS pointer has 43
 _MEASURED_ELEMENTS = 100
-_SMALL_BYTES = 2**20
+_SMALL_BYTES = 2**20  # from here on the bytes take longer than the round trips
 _READ_AHEAD = 16  # small objects of a store that a task reads concurrently; it holds their rows
 
 JSON_SCHEMA = pa.schema(
@@ -52,7 +51,10 @@ JSON_SCHEMA = pa.schema(
 
 
 class RawRow(NamedTuple):
-    """One JSON record, unparsed. `note` is `blank`, the `Reason` why the record wasn't kept, or None."""
+    """One JSON record, unparsed. `note` is `blank`, the `Reason` why the record wasn't kept, or None.
+
+    `record` is None with a note. Positions are as in `corpus_files`.
+    """
 
     start: int
     end: int
@@ -60,8 +62,7 @@ class RawRow(NamedTuple):
     record: bytes | None
 
 
-EndSeen = Callable[[InputFile, int], None]
-"""Called with a file and its extent once the file was read to its end."""
+EndSeen = Callable[[InputFile, int], None]  # called with a file and its extent once it was read to its end
 
 
 def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
@@ -102,7 +103,10 @@ def _while_untouched(tables: Iterator[tuple[pa.Table, int]], before: FileStatus)
 
 
 def read_group(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
-    """Read units one after the other, as `read` does; tables of small files are joined, up to the size of a block."""
+    """Read units one after the other, as `read` does; tables of small files are joined, up to the size of a block.
+
+    Without this each file of ten rows would be a block of ten rows, and an engine would get as few at a time.
+    """
     tables = itertools.chain.from_iterable(_unit_tables(units, max_record_bytes, end_seen))
     return _join(tables) if len(units) > 1 else tables
 
@@ -135,7 +139,10 @@ def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def bytes_per_position(file: InputFile) -> float:
-    """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte."""
+    """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte.
+
+    For progress and estimates of files of which only reading tells the extent.
+    """
     with open_read(file.path, file.size) as stream:
         if file.kind is FileKind.ARRAY:
             elements = itertools.islice(_cut_values(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
@@ -251,8 +258,8 @@ def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
 # A whole string, or one structural character. A lone quote matches only where the string's end isn't in the buffer yet.
 # The repetition is possessive (`*+`): with backtracking, a string whose end is missing would take exponential time.
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*+"|[\[\]{},"]', re.DOTALL)
+# What may stand before and between the arrays and objects of a file: white space, commas, the mark of a joined file.
 _BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*")
-"""What may stand before and between the arrays and objects of a file: white space, commas, the mark of a joined file."""
 
 
 def _values(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]:

@@ -30,8 +30,8 @@ from pipelines.data.storage.files import error_text
 from pipelines.data.storage.patience import SHORT_S, be_patient, is_outage, patient, patiently, waits_at_most
 from pipelines.data.storage.protocol import LEASE, Folder
 
-RENEW_S = 5.0
-STALE_S = 60.0
+RENEW_S = 5.0  # one small put: over a year-long run 6 million, 30 US dollars on S3
+STALE_S = 60.0  # twelve renewals: a pause of the process or of the store for less costs nobody the folder
 _POLL_S = 0.5
 _TOLD_AFTER_S = 10.0
 _ATTEMPTS = 3  # a folder that is missing, or a stale lease that is deleted, each takes one attempt more
@@ -54,7 +54,6 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> "Holder":
-        """A new holder for this process, with a random token."""
         pid, now = os.getpid(), time.time()
         return cls(socket.gethostname(), pid, _machine(), _start_ticks(pid), now, now)
 
@@ -68,7 +67,6 @@ class Holder:
 
     @property
     def content(self) -> bytes:
-        """The content of the lease file."""
         return json.dumps(asdict(self)).encode()
 
     @property
@@ -83,7 +81,7 @@ class Holder:
 
     @property
     def is_stale_here(self) -> bool:
-        """Whether a holder on this machine has ended, or was suspended for longer than `STALE_S`."""
+        """Whether a holder on this machine, whose clock it used, has ended or was suspended for longer than `STALE_S`."""
         return self.is_gone or time.time() - self.renewed > STALE_S
 
     def __str__(self) -> str:
@@ -94,7 +92,10 @@ class Holder:
 
 
 class Holding(NamedTuple):
-    """Who holds a folder, and whether it shows signs of life."""
+    """Who holds a folder, and whether it shows signs of life.
+
+    A holder that shows none may be taken over by the next run.
+    """
 
     holder: Holder
     is_alive: bool
@@ -180,7 +181,10 @@ def tickets() -> tuple[Ticket, ...]:
 
 
 def check_held() -> None:
-    """Raise `RunStopped` if this process has lost the lease of a folder. Cheap enough to call for each part."""
+    """Raise `RunStopped` if this process has lost the lease of a folder.
+
+    Cheap enough to call for each part: it reads the storage only where a renewal is overdue.
+    """
     for entry in list(_leases):
         entry.check()
 
@@ -196,6 +200,7 @@ def check_lease(path: str) -> None:
 
 def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
     """Create the lease file for this process. Raises `OutputError` if another run holds the folder."""
+    # `create` decides between several runs; all else here only finds out whether the file that is there is a dead run's.
     for _ in range(_ATTEMPTS):
         holder = Holder.this_process()
         try:
@@ -242,13 +247,13 @@ class _Lease:
         self._place = place
         self._holder = holder
         self._patience_s = patience_s
+        # Written by the thread that renews, read by all others. Each is a single assignment, so no lock is needed.
         self._taken_by: str | None = None
         self._renewed = time.time()
         self.thread = threading.get_ident()
 
     @property
     def ticket(self) -> Ticket:
-        """The ticket for this run's workers."""
         return Ticket(storage.absolute(self._place.path), self._holder.token, self._patience_s)
 
     @contextmanager
@@ -282,7 +287,7 @@ class _Lease:
     @waits_at_most(0.0)  # a thread that waits would delay the end of the run; `check` waits
     def renew(self) -> None:
         """Write the lease with a new time, unless another run has taken it over, which is noted. Raises `OSError`."""
-        renewed = replace(self._holder, renewed=time.time())
+        renewed = replace(self._holder, renewed=time.time())  # before the put: the lease is never younger than it says
         try:
             holder = Holder.read(self._place.read(LEASE))
         except FileNotFoundError:
@@ -291,6 +296,8 @@ class _Lease:
         if holder.token != self._holder.token:
             self._taken_by = str(holder)
             return
+        # Between the read and this put another run may take the lease. It then sees this token at its next renewal, and
+        # ends: of two runs at most one goes on.
         self._place.replace(LEASE, renewed.content)
         self._renewed = renewed.renewed
 
@@ -314,12 +321,12 @@ class _Lease:
     @waits_at_most(0.0)
     def release(self) -> None:
         """Delete the lease file, unless it is another run's."""
-        with suppress(OSError):
+        with suppress(OSError):  # a store that is out: the lease is stale after a minute, and the run's own error counts
             if Holder.read(self._place.read(LEASE)).token == self._holder.token:
                 self._place.delete(LEASE)
 
 
-_leases: list[_Lease] = []
+_leases: list[_Lease] = []  # of this process: an ensemble holds its folder and that of the member that it scores
 
 
 def _machine() -> str | None:

@@ -26,11 +26,12 @@ from actors.errors import SourceError
 from pipelines.data import storage
 from pipelines.data.corpus import corpus_files
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged
-from pipelines.data.corpus.find_corpus import find, find_corpus
+from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.data.storage import FileStatus, fingerprints
 from pipelines.data.storage.protocol import Matches
 from tests.conftest import REPOSITORY
+from tests.support.corpora import find
 from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)
@@ -105,14 +106,6 @@ def test_a_file_named_twice_is_there_once(tmp_path: Path, monkeypatch: pytest.Mo
         (0, "a.jsonl", str(tmp_path / "a.jsonl")),
         (1, "b.jsonl", str(tmp_path / "b.jsonl")),
     ]
-
-
-def test_a_file_that_two_inputs_reach_is_there_once(tmp_path: Path) -> None:
-    corpus(tmp_path, "in/a.jsonl", "in/b.jsonl")
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    (tmp_path / "in" / "c.jsonl").symlink_to(tmp_path / "in" / "a.jsonl")
-    assert names(find([str(tmp_path / "in")])) == ["a.jsonl", "b.jsonl", "c.jsonl"]
-    assert find([str(tmp_path / "in"), str(tmp_path / "link")]) == find([str(tmp_path / "in")])
 
 
 def test_names_dont_depend_on_where_the_corpus_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
