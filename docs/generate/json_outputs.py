@@ -295,8 +295,7 @@ _PROMISES = """\
   the message is on standard error. With 4 and 5 the object comes before the message: of `score` where nothing was scored, of
   `verify`, `diff`, `certify` and `evaluate --against`.
 - `run` prints the object of each step on a line of its own, in their order, and `status --watch` prints one for each look.
-- `assay schema` prints the JSON Schema of recipes. [HTTP](http.md) has the bodies of the endpoint, and
-  [Scored corpus](scored-corpus.md) the columns of the parts."""
+- [HTTP](http.md) has the bodies of the endpoint, and [Scored corpus](scored-corpus.md) the columns of the parts."""
 
 
 @functools.cache

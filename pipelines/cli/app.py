@@ -133,7 +133,7 @@ class _Commands(CommandGroup):
         "Sample and train": ("sample", "refine", "choose", "pairs", "export", "upload"),
         "Choose and check models": ("models", "evaluate", "certify", "check", "convert", "plan"),
         "Serve": ("serve",),
-        "Run recipes, here or on a cluster": ("run", "submit", "schema"),
+        "Run recipes, here or on a cluster": ("run", "submit"),
         "Shell": ("completion",),
     }
     ELSEWHERE: ClassVar = {
@@ -141,7 +141,7 @@ class _Commands(CommandGroup):
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "certify", "convert", "plan", "report", "diff", "submit", "schema", "status")
+            for name in ("upload", "evaluate", "certify", "convert", "plan", "report", "diff", "submit", "status")
         },
         "serve": "deploy.command",
     }

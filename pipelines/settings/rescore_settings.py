@@ -8,6 +8,7 @@ from actors.records import Reason
 from actors.settings.base import OPTION, Settings
 from pipelines.settings.run_settings import AcceptVersions
 
+# Reasons for which a response of a scored corpus may have failed. What is rejected would be rejected again.
 RETRIED = (
     Reason.NOT_FINITE,
     Reason.ENGINE_REFUSED,
@@ -21,11 +22,13 @@ RETRIED = (
     Reason.ENDPOINT_FAILED,
     Reason.ENDPOINT_REFUSED,
 )
-"""Reasons for which a response of a scored corpus may have failed."""
 
 
 class RescoreEngineSettings(Settings):
-    """Settings of the engines, in place of those of the run. None of them decides a number."""
+    """Settings of the engines, in place of those of the run.
+
+    None of them decides a number, so that what is scored again belongs to the same run.
+    """
 
     replicas: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
     """fixed number of engines; default: as the run had it"""

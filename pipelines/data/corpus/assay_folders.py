@@ -59,7 +59,6 @@ class OutputKind:
         return document if document is not None and document.get(self.mark) == _VERSION else None
 
     def write(self, folder: str, document: dict[str, Any]) -> None:
-        """Write or replace the document, which must have the `mark`. Raises `OSError`."""
         storage.folder(folder).replace(self.document, (json.dumps(document, indent=2) + "\n").encode())
 
     def marked(self, document: dict[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,6 @@ def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
 
 
 def _other_bytes(beginning: bytes) -> str | None:
-    """What a file is that isn't text in UTF-8, and what to do; None if it may be."""
     # RFC 4627's rule, by the zeros among the first four bytes, as the first two characters of JSON are ASCII.
     encoding = json.detect_encoding(beginning)
     if not encoding.startswith("utf-8") and b"\0" in beginning[:8]:  # a first row that begins with other bytes has no zeros
@@ -148,7 +147,6 @@ def _value(line: bytes) -> object:
 
 
 def _first_keys(text: bytes) -> frozenset[str]:
-    """The keys of the first object in arrays; none if it isn't whole here."""
     try:
         value, _ = json.JSONDecoder().raw_decode(text.decode(errors="replace").lstrip(f"{_SPACE}["))
     except (ValueError, RecursionError):

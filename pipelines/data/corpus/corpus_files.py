@@ -108,7 +108,6 @@ class Inspected(NamedTuple):
 
     @property
     def keys(self) -> Collection[str]:
-        """The names of a row's fields, as far as they are known."""
         if self.schema is not None:
             return self.schema.names
         return self.beginning.keys if self.beginning is not None else ()
@@ -127,20 +126,14 @@ def is_utf8(name: str) -> bool:
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
-    """Raise `SourceError` for a file that has changed since it was found.
-
-    A missing file passes: reading it will fail, and a file whose rows are all scored is no longer needed.
-    """
+    """Raise `SourceError` for a file that has changed since it was found. A missing file passes: reading it will fail."""
     for file in files:
         if file_exists(file.path):
             check_same(file)
 
 
 def file_exists(path: str) -> bool:
-    """Whether the file exists.
-
-    Raises `SourceError` if the storage doesn't answer, or refuses to tell.
-    """
+    """Whether the file exists. Raises `SourceError` if the storage doesn't answer, or refuses to tell."""
     try:
         storage.file_status(path)
     except FileNotFoundError:
@@ -252,7 +245,7 @@ def inspect_all(
 
 
 def _start_processes() -> Any:
-    """An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them."""
+    # An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them.
     from loky import ProcessPoolExecutor, cpu_count  # 60 ms, for corpora of many files only
 
     return ProcessPoolExecutor(min(_MOST_PROCESSES, cpu_count()), initializer=_ignore_interrupts)
@@ -263,7 +256,7 @@ def _ignore_interrupts() -> None:  # the terminal sends Ctrl-C to all processes,
 
 
 def _inspect_piece(files: Sequence[tuple[str, FileStatus | None]]) -> list[Inspected | SourceError]:
-    """Inspect some files, in another process. Equal columns become one object, which is sent once."""
+    # Equal columns become one object, which is pickled once.
     with ThreadPoolExecutor(_THREADS) as threads:
         all_inspected = list(threads.map(_inspect_or_error, *zip(*files, strict=True)))
     distinct: dict[pa.Schema | None, pa.Schema | None] = {}
@@ -276,7 +269,7 @@ def _inspect_piece(files: Sequence[tuple[str, FileStatus | None]]) -> list[Inspe
 
 
 def _inspect_unopened(path: str, listed: FileStatus | None, earlier: InputFile | None) -> Inspected | None:
-    """A file of which a store's listing, or an earlier session, tells everything; None if it must be opened."""
+    # A file of which a store's listing, or an earlier session, tells everything; None if it must be opened.
     if listed is None or listed.tag is None:
         return None
     mark = tagged(listed.tag)

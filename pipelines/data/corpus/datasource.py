@@ -40,7 +40,7 @@ class CorpusSource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        """One task per group, whatever `parallelism` is: a unit is the smallest piece that can be read independently."""
+        # One task per group, whatever `parallelism` is: a unit is the smallest piece that can be read independently.
         return [
             ReadTask(
                 functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare),

@@ -151,8 +151,9 @@ def _expand(text: str) -> _Expansion:
             folder for folder in matches.folders if not _is_hidden(Path(folder).name) or _is_hidden(Path(text).name)
         ]
         return _Expansion(paths, folders=shown_folders, statuses=statuses)
-    if paths == [storage.absolute(text)]:
+    if paths == [storage.absolute(text)]:  # a file, which is read even if its name begins with `_` or has wildcards
         return _Expansion(paths, statuses=statuses)
+    # Beside its rows a result has documents, and the responses that a filter kept: no corpus of anybody's.
     if (rows := rows_of_result(text, paths)) is not None:
         return _Expansion(rows, statuses=statuses)
     outputs = results_below(text, paths)

@@ -72,12 +72,12 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
     """
     before = status_before(unit.file)
     if unit.file.kind is FileKind.PARQUET:
-        tables = _parquet_tables(unit)
+        tables = _parquet_tables(unit)  # whose columns are read as they are; JSON is parsed later, record by record
     else:
         tables = _json_tables(unit, raw_rows(unit, max_record_bytes))
     extent = 0
     for table, end in _while_untouched(tables, before):
-        extent = max(extent, end)
+        extent = max(extent, end)  # also of an empty table, after rows that are all done
         if table.num_rows:
             yield table
     if unit.file.extent is None:
@@ -112,7 +112,7 @@ def read_group(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) 
 
 
 def _unit_tables(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[Iterable[pa.Table]]:
-    """The tables of each unit, in order. Small ones of a store are read concurrently, as each takes several round trips."""
+    # The tables of each unit, in order. Small ones of a store are read concurrently, as each takes several round trips.
     tables_of = functools.partial(read, max_record_bytes=max_record_bytes, end_seen=end_seen)
     with ThreadPoolExecutor(_READ_AHEAD) as threads:
         for are_small, neighbours in itertools.groupby(units, key=_is_small_object):
@@ -236,7 +236,7 @@ def _read_lines(stream: IO[bytes], start: int, stop: int | None, limit: int) -> 
 
 
 def _first_line_start(stream: IO[bytes], start: int, limit: int) -> int:
-    """The first position at or after `start` where a line starts: a line that began earlier is the previous unit's."""
+    # The first position at or after `start` where a line starts: a line that began earlier is the previous unit's.
     if start == 0:
         return 0
     stream.seek(start - 1)  # one byte earlier: if that byte is a line break, a line starts exactly at `start`
@@ -245,7 +245,7 @@ def _first_line_start(stream: IO[bytes], start: int, limit: int) -> int:
 
 
 def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
-    """The next line and its length in bytes. A line longer than `limit` is None, and is skipped block by block."""
+    # The next line and its length in bytes. A line longer than `limit` is None, and is skipped block by block.
     line = stream.readline(limit + 1)
     if len(line) <= limit or line.endswith(b"\n"):
         return line, len(line)
@@ -320,7 +320,7 @@ def _cut_values(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
 
 
 def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, bool]:
-    """The depth within a row, whether it is an array's, and whether it ends, after a token."""
+    # The depth within a row, whether it is an array's, and whether it ends, after a token.
     if token in b"[{":
         return depth + 1, in_array, False
     if token in b"]}" and depth:
@@ -353,7 +353,7 @@ def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:
     start = 0
     for group in range(parquet.num_row_groups):
         end = start + parquet.metadata.row_group(group).num_rows
-        if start < rows.end and end > rows.start:
+        if start < rows.end and end > rows.start:  # others aren't read; those at the ends of the range are read whole
             position = start
             for batch in parquet.iter_batches(_batch_rows(parquet.metadata.row_group(group)), row_groups=[group]):
                 first, last = max(position, rows.start), min(position + batch.num_rows, rows.end)
@@ -364,5 +364,5 @@ def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:
-    """Rows per batch of a row group: at most `_BLOCK_ROWS`, and few enough to hold about `_BLOCK_BYTES`."""
+    # Rows per batch of a row group: at most `_BLOCK_ROWS`, and few enough to hold about `_BLOCK_BYTES`.
     return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES * group.num_rows // max(group.total_byte_size, 1)))

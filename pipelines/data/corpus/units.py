@@ -31,7 +31,7 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Approximate bytes on disk, by which units are grouped to tasks."""
+        # Approximate bytes on disk, by which units are grouped to tasks.
         if self.range is None or not self.file.extent:
             return self.file.size
         if self.file.kind is FileKind.JSONL:  # whose extent may be cut by a limit, while its size is that of the whole file

@@ -59,7 +59,7 @@ class Holder:
 
     @classmethod
     def read(cls, content: bytes) -> "Holder":
-        """A holder from the content of its lease. Unreadable content is an unknown holder, whose token is the content."""
+        # A holder from the content of its lease. Unreadable content is an unknown holder, whose token is the content.
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError):
@@ -71,12 +71,12 @@ class Holder:
 
     @property
     def is_here(self) -> bool:
-        """Whether its process would be visible from here: same boot of the same kernel, same PID namespace."""
+        # Whether its process would be visible from here: same boot of the same kernel, same PID namespace.
         return self.machine is not None and self.machine == _machine()
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to have ended: no process has its pid, or one with another start time."""
+        # Whether it is known to have ended: no process has its pid, or one with another start time.
         return self.is_here and _start_ticks(self.pid) != self.start
 
     @property
@@ -225,7 +225,7 @@ def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
 
 
 def _is_stale(place: Folder, holder: Holder, notify: Callable[[str], None]) -> bool:
-    """Whether a holder may be replaced. Another machine's lease is watched for `STALE_S`; a change means it is alive."""
+    # Whether a holder may be replaced. Another machine's lease is watched for `STALE_S`; a change means it is alive.
     if holder.is_here:
         return holder.is_stale_here
     notify(f"{place.path} is held by {holder}; watching for up to {STALE_S:g} s whether that run is alive")
@@ -320,7 +320,6 @@ class _Lease:
 
     @waits_at_most(0.0)
     def release(self) -> None:
-        """Delete the lease file, unless it is another run's."""
         with suppress(OSError):  # a store that is out: the lease is stale after a minute, and the run's own error counts
             if Holder.read(self._place.read(LEASE)).token == self._holder.token:
                 self._place.delete(LEASE)
@@ -330,7 +329,7 @@ _leases: list[_Lease] = []  # of this process: an ensemble holds its folder and 
 
 
 def _machine() -> str | None:
-    """The scope in which a process id is unique: one boot of a kernel, and one PID namespace (of a container)."""
+    # The scope in which a process id is unique: one boot of a kernel, and one PID namespace (of a container).
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -338,7 +337,7 @@ def _machine() -> str | None:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """The start time of a process of this machine, in clock ticks since boot; None if it has ended (a zombie, too)."""
+    # The start time of a process of this machine, in clock ticks since boot; None if it has ended (a zombie, too).
     try:
         # The second field is the program's name in parentheses, and may itself hold spaces and parentheses: split after the
         # last one. The start time is field 22 of proc(5), the 19th after the state.

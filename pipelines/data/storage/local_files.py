@@ -146,7 +146,7 @@ class LocalFolder:
 
 
 def _entry(file: os.DirEntry[str]) -> Entry | None:
-    """The entry of a listed file; None if it no longer exists: other processes' temporary files come and go."""
+    # The entry of a listed file; None if it no longer exists: other processes' temporary files come and go.
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -155,6 +155,6 @@ def _entry(file: os.DirEntry[str]) -> Entry | None:
 
 
 def _sync(stream: IO[bytes]) -> None:
-    """Flush to the disk. Without, a power cut could leave the name of a file whose content was only in the page cache."""
+    # Flush to the disk. Without, a power cut could leave the name of a file whose content was only in the page cache.
     stream.flush()
     os.fsync(stream.fileno())

@@ -60,7 +60,6 @@ class _RangeReader(io.RawIOBase):
         return len(content)
 
     def read_range(self, start: int, end: int) -> bytes:
-        """The bytes from a start to an end. Raises `OSError` if there are fewer."""
         if start >= end:
             return b""
         content = bytes(patiently(self._system.cat_file)(self._inner, start=start, end=end))
@@ -89,7 +88,7 @@ def find(address: str) -> Matches | None:
     """See `files.find`."""
     system, inner = _resolve(address)
     system.invalidate_cache()  # the client of hf:// caches listings whatever it is told
-    is_pattern = glob.has_magic(inner)
+    is_pattern = glob.has_magic(inner)  # but what exists by exactly this name comes first
     with suppress(*([FileNotFoundError] if is_pattern else [])):
         if files := list(files_below(address)):
             return Matches(files)
@@ -254,7 +253,7 @@ def _status(system: Any, info: Mapping[str, Any]) -> FileStatus:
 
 
 def _write_time(info: Mapping[str, Any]) -> float:
-    """The time of writing of an object, in seconds since 1970; 0 for a store that has none."""
+    # The time of writing of an object, in seconds since 1970; 0 for a store that has none.
     # The field's name differs: s3fs says LastModified, the API of GCS updated, fsspec's memory created.
     moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
     return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
@@ -288,6 +287,6 @@ def _protocol(system: Any) -> str:
 
 
 def _is_answer(error: OSError, status: int, code: str) -> bool:
-    """Whether an error is an answer of S3 with a status or, where an upload in pieces says it within its answer, a code."""
+    # Whether an error is an answer of S3 with a status or, where an upload in pieces says it within its answer, a code.
     answer = getattr(error.__cause__, "response", {})
     return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == status or answer.get("Error", {}).get("Code") == code

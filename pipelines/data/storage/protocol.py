@@ -57,8 +57,7 @@ class Folder(Protocol):
     """
 
     @property
-    def path(self) -> str:
-        """The absolute path or address."""
+    def path(self) -> str: ...  # absolute, as workers run in other folders
 
     def sub(self, name: str) -> "Folder":
         """A folder in it, which need not exist."""

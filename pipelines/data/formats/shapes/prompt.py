@@ -26,7 +26,7 @@ def _prompt_fields(row: Row) -> list[str]:
 
 
 def _is_named(row: Row) -> bool:
-    """Whether the row has exactly one prompt field: with two, it would be ambiguous which is the prompt."""
+    # With two prompt fields nobody knows which is the prompt.
     other_shapes = ("messages", "conversations", "instruction")
     return len(_prompt_fields(row)) == 1 and not any(row.get(name) is not None for name in other_shapes)
 
