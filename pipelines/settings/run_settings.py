@@ -225,9 +225,7 @@ class OneModelSettings(Settings):
 class JudgingSettings(RunSettings, OneModelSettings):
     """All settings of a run with one model."""
 
-    _fit_engine = model_validator(mode="after")(
-        fit_engine
-    )  # or an engine would fail after minutes
+    _fit_engine = model_validator(mode="after")(fit_engine)  # or an engine would fail after minutes
 
 
 class ScoreSettings(JudgingSettings):

@@ -26,8 +26,7 @@ from pipelines.data.formats.content import (
     systems,
     with_row_system,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Answer, Exchange, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import ONLY_RESPONSE, Answer, Exchange, Row, RowRequests, Shape, gather, prompt_request
 from pipelines.data.formats.turns import assistant_turns
 
 # The responses of a row by name, each as a function that gives what the row holds, or raises `Rejected`: with a call for

@@ -21,7 +21,8 @@ def embedded(prompt: str) -> list[dict[str, str]]:
     text, and the renderer decides about them.
     """
     single = [{"role": Role.USER.value, "content": prompt}]
-    if not is_template(prompt):  # most prompts
+    # Most prompts have no token. A system turn after the user's is none of a conversation, and an empty one would vanish.
+    if "<extra_id_1>" not in prompt or "<extra_id_0>" in prompt:
         return single
     parsed = NEMO_ROWS.split(f"<extra_id_1>User\n{prompt}\n<extra_id_1>Assistant\n")
     turns = [{"role": turn.role.value, "content": turn.content} for turn in parsed.context] if parsed else []

@@ -11,8 +11,7 @@ from functools import cache
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
 from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, STRAY, Turns, check_known, recognise, requests
-from pipelines.data.formats.rows import Row, RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape
 
 MIXED = "mixed"  # what `--format` takes for such a corpus
 

@@ -28,8 +28,7 @@ from pipelines.data.formats.content import (
     text,
     with_systems,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Shape, gather, prompt_request
 from pipelines.data.formats.turns import assistant_turns
 from pipelines.data.formats.values import describe, is_blank
 

@@ -15,8 +15,7 @@ from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
 from pipelines.data.formats.content import find_unshown, keys_seen
-from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Unjudgeable
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
 from pipelines.data.formats.values import describe, is_blank, is_nan
 
 # Shapes of rows whose responses are judged, by name; and of rows whose prompt a policy answers.

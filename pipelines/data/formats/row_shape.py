@@ -8,8 +8,7 @@ from pipelines.data.formats.content import SYSTEMS
 from pipelines.data.formats.mixed import MIXED, formats, prompt_formats
 from pipelines.data.formats.own_columns import Columns, OwnColumns, with_fields, without_fields
 from pipelines.data.formats.registry import Turns, requests
-from pipelines.data.formats.rows import RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import RowRequests, Shape
 from pipelines.data.formats.written_out import take_apart
 
 

@@ -7,8 +7,7 @@ from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from pipelines.data.formats.content import answer, field, text, with_row_system
 from pipelines.data.formats.declare import in_fields
-from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Exchange, Row, RowRequests, Shape, gather, prompt_request
 from pipelines.data.formats.values import is_blank
 
 _SIDES = ("chosen", "rejected")

@@ -11,8 +11,7 @@ from actors.errors import Rejected
 from actors.records import Reason
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field
-from pipelines.data.formats.rows import Row
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, Shape
 from pipelines.data.formats.values import describe, is_blank
 
 _VERSIONS = re.compile(r"ATIF-v1\.[0-7]")

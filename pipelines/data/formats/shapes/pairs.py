@@ -31,8 +31,7 @@ from pipelines.data.formats.content import (
     text,
     with_row_system,
 )
-from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Exchange, Row, RowRequests, Shape, gather
 from pipelines.data.formats.values import is_blank
 
 SIDES = ("chosen", "rejected")

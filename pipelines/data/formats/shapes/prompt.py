@@ -3,8 +3,7 @@
 from actors.records import Message
 from pipelines.data.formats.content import conversation, field, is_text_or_turns, open_end, question, text, with_row_system
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import Row, RowRequests, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape, prompt_request
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")
 

@@ -17,8 +17,7 @@ from pipelines.data.formats.content import (
 )
 from pipelines.data.formats.declare import Responses, Values, answers, in_fields, in_list, value_of
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import Row, RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape
 from pipelines.data.formats.shapes.answers import holds, is_rated
 
 _SIDES = ("chosen", "rejected")

@@ -13,8 +13,7 @@ from actors.records import Reason, Role
 from actors.text.reasoning import FIELDS
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field, role_of
-from pipelines.data.formats.rows import Row
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, Shape
 from pipelines.data.formats.values import describe, is_blank
 
 _TYPES = ("message", "reasoning", "function_call", "function_call_output")

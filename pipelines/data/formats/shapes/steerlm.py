@@ -23,8 +23,7 @@ from pipelines.data.formats.content import (
     with_row_system,
 )
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Shape, gather, prompt_request
 from pipelines.data.formats.turns import turns_at
 
 

@@ -6,8 +6,7 @@ from functools import partial
 from actors.records import Message, Role
 from pipelines.data.formats.content import field, final, systems, text, with_row_system
 from pipelines.data.formats.declare import in_fields
-from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Exchange, Row, RowRequests, Shape, gather
 from pipelines.data.formats.turns import assistant_turns
 from pipelines.data.formats.written_out import is_written_in_a_form, split
 
