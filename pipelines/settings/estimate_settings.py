@@ -16,10 +16,7 @@ def _check_gpu(name: str) -> str:
 
 
 class CardSettings(Settings):
-    """The GPUs that an engine is laid out on.
-
-    An engine takes `tensor_parallel` times `pipeline_parallel` of them.
-    """
+    """The GPUs that an engine is laid out on."""
 
     gpu: Annotated[str, AfterValidator(_check_gpu)] = Field(default="H100", json_schema_extra=OPTION)
     """a GPU's name (H200, B200, L40S, MI300X), or its memory, such as 96GB; none: engines run on CPUs"""

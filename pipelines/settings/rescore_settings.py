@@ -25,10 +25,7 @@ RETRIED = (
 
 
 class RescoreEngineSettings(Settings):
-    """Settings of the engines, in place of those of the run.
-
-    None of them decides a number, so that what is scored again belongs to the same run.
-    """
+    """Settings of the engines, in place of those of the run. None of them decides a number."""
 
     replicas: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
     """fixed number of engines; default: as the run had it"""

@@ -191,10 +191,7 @@ class CheckSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Settings of any run that writes a folder, with one model or several.
-
-    What of them decides numbers is the run's identity; all else may differ when the run is resumed.
-    """
+    """Settings of any run that writes a folder, with one model or several."""
 
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()

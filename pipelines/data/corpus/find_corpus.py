@@ -172,7 +172,7 @@ def _expand(text: str) -> _Expansion:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """The paths relative to the deepest folder that all of them are in."""
+    # The paths relative to the deepest folder that all of them are in.
     folders = [path.split("/")[:-1] for path in paths]
     common = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False)))
     return ["/".join(path.split("/")[common:]) for path in paths]
@@ -196,7 +196,7 @@ def _unread_folders(expanded: Sequence[_Expansion], paths: Sequence[str]) -> Ite
 
 
 def _raise_problems(problems: Sequence[SourceError]) -> None:
-    """Raise a single error for all files that can't be read, if there are any. The first 20 are named."""
+    # Raise a single error for all files that can't be read, if there are any. The first 20 are named.
     if len(problems) == 1:
         raise problems[0]
     if problems:

@@ -21,14 +21,7 @@ from actors.errors import SourceError
 from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.corpus_files import (
-    FileKind,
-    InputFile,
-    Range,
-    check_untouched,
-    damage_advice,
-    status_before,
-)
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, damage_advice, status_before
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 
@@ -349,7 +342,7 @@ def _parquet_tables(unit: Unit) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:
-    """The batches of a range of row ordinals; of each row group that overlaps it, only the rows in the range."""
+    # The batches of a range of row ordinals; of each row group that overlaps it, only the rows in the range.
     start = 0
     for group in range(parquet.num_row_groups):
         end = start + parquet.metadata.row_group(group).num_rows

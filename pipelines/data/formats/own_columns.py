@@ -75,7 +75,7 @@ class OwnColumns:
 
     @property
     def fields(self) -> set[str]:
-        """The top-level fields of a row that are named, or that a path may begin with."""
+        # The top-level fields of a row that are named, or that a path may begin with.
         return {name for path in self._paths for name in (path, _first_name(path))}
 
     def shape(self) -> Shape:

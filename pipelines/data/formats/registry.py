@@ -202,7 +202,7 @@ def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> S
 
 
 def _unreadable(rows: Sequence[object]) -> str:
-    """A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could."""
+    # A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could.
     errors = [row for row in rows if isinstance(row, Rejected)]
     if not errors:
         return ""

@@ -57,7 +57,7 @@ class RowShape:
         return self.name == MIXED and self.own_columns is None
 
     def of_row(self, name: str) -> Self:
-        """How a row of a mixed corpus is read whose shape is known."""
+        # How a row of a mixed corpus is read whose shape is known.
         shaped = replace(self, name=name)  # with `turns` all, rows of shapes without turns have their one response judged
         return shaped if shaped.shape.read_turns else replace(shaped, turns="final")
 

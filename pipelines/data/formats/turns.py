@@ -45,7 +45,7 @@ def turns_at(turns: Sequence[object], places: Mapping[str, int], systems: Sequen
 
 
 def _read_messages(turns: Sequence[object]) -> tuple[tuple[Message, ...], Rejected | None]:
-    """The messages before the first unreadable turn, and its error; None if all are readable."""
+    # The messages before the first unreadable turn, and its error; None if all are readable.
     messages: list[Message] = []
     read = TurnReader()
     for turn in turns:

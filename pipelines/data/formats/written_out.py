@@ -33,7 +33,7 @@ def is_written_in_a_form(text: str) -> bool:
 
 
 def _parse(text: str) -> tuple[PolicyTemplate | None, ParsedPrompt | None]:
-    """The form that a text begins in, and its turns; None for them if it doesn't go on so."""
+    # The form that a text begins in, and its turns; None for them if it doesn't go on so.
     parsed = [(template, template.split(text)) for template in FORMS if template.begins(text)]
     return next(((form, turns) for form, turns in parsed if turns is not None), parsed[0] if parsed else (None, None))
 
@@ -83,7 +83,7 @@ def _single_text(request: ScoreRequest) -> str | None:
 
 
 def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message, ...], PolicyTemplate | None]:
-    """The context with its prompt as turns, and their form; unchanged if the prompt is plain text."""
+    # The context with its prompt as turns, and their form; unchanged if the prompt is plain text.
     form, parsed = _parse(prompt)
     if form is None:
         return context, None

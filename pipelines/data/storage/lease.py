@@ -233,7 +233,7 @@ def _is_stale(place: Folder, holder: Holder, notify: Callable[[str], None]) -> b
 
 
 def _changes(place: Folder, content: bytes, within_s: float) -> bool:
-    """Whether a lease gets another content within some seconds. Raises `FileNotFoundError` if it is released."""
+    # Whether a lease gets another content within some seconds. Raises `FileNotFoundError` if it is released.
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         time.sleep(min(_POLL_S, RENEW_S))

@@ -35,7 +35,7 @@ def _agents(trajectory: Row, prefix: str = "") -> Iterator[Agent]:
 
 
 def _turns(step: Row, prefix: str) -> Iterator[AgentTurn]:
-    """The turns of a step. The agent's is named `step[3]`, unless it is copied from elsewhere or no model made it."""
+    # The turns of a step. The agent's is named `step[3]`, unless it is copied from elsewhere or no model made it.
     is_made = step.get("source") == "agent" and not step.get("is_copied_context") and step.get("llm_call_count") != 0
     if is_made and not isinstance(step.get("step_id"), int | str):
         raise Rejected(Reason.WRONG_TYPE, f"a step whose step_id is {describe(step.get('step_id'))}; a number is expected")

@@ -6,15 +6,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Message, Reason
-from pipelines.data.formats.content import (
-    conversation,
-    entries,
-    field,
-    has_all,
-    is_conversation,
-    question,
-    text,
-)
+from pipelines.data.formats.content import conversation, entries, field, has_all, is_conversation, question, text
 from pipelines.data.formats.declare import Responses, Values, answers, in_fields, in_list, value_of
 from pipelines.data.formats.extra_ids import embedded
 from pipelines.data.formats.rows import Row, RowRequests, Shape

@@ -37,7 +37,7 @@ def are_items(value: object) -> bool:
 
 
 def _read_items(items: Sequence[object], place: str = "", start: int = 0) -> Iterator[AgentTurn]:
-    """The turns of items from a position on, each of the assistant's named by that of its last item."""
+    # The turns of items from a position on, each of the assistant's named by that of its last item.
     for is_assistant, run in groupby(enumerate(items, start), key=lambda pair: _is_assistant(pair[1])):
         positions, members = zip(*run, strict=True)
         if is_assistant:

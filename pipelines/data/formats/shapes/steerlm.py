@@ -54,7 +54,7 @@ def _labelled(row: Row) -> list[int]:
 
 
 def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
-    """The turns, of which a user's may be several, and by the positions in the row where its turns end among them."""
+    # The turns, of which a user's may be several, and by the positions in the row where its turns end among them.
     items = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
