@@ -26,7 +26,7 @@ _ERRORS = (OverflowError, ValueError)
 def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconvertible.VALUE) -> list[dict[str, Any]]:
     """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for.
 
-    Of a list or a struct with such a member, the other members are kept; a map is replaced whole.
+    A list, a struct or a map with such a member is replaced whole: half of a conversation must not be judged.
     """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
@@ -63,18 +63,13 @@ def plain(value: Any) -> Any:
 
 def _values(column: pa.Array | pa.ChunkedArray, unconvertible: object) -> list[Any]:
     try:
-        values: list[Any] = column.to_pylist()
+        return column.to_pylist()
     except _ERRORS:
-        values = [_value(scalar, unconvertible) for scalar in column]
-    return values
+        return [_value(scalar, unconvertible) for scalar in column]
 
 
 def _value(scalar: pa.Scalar, unconvertible: object) -> Any:
     try:
         return scalar.as_py()
     except _ERRORS:
-        if isinstance(scalar, pa.StructScalar):
-            return {name: _value(member, unconvertible) for name, member in scalar.items()}
-        if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
-            return _values(scalar.values, unconvertible)
         return unconvertible
