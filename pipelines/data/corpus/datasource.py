@@ -44,7 +44,7 @@ class CorpusSource(Datasource):
         return [
             ReadTask(
                 functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare),
-                # Ray runs read tasks where memory is free by this size; the number of rows isn't known before reading.
+                # Of JSON only reading tells the number of rows, so Ray gets none.
                 BlockMetadata(num_rows=None, size_bytes=_size(units), exec_stats=None, input_files=(units[0].file.path,)),
             )
             for units in self._groups

@@ -105,17 +105,25 @@ class PolicyTemplate:
         return content.strip() if self.trims else content
 
     def _content_end(self, text: str) -> int:
-        # After this position there are only end tokens and padding. Found by positions: a copy of the text for each padding
-        # token would make the time quadratic, and a client chooses how many there are.
-        end = len(text)
-        while text.endswith(self._endings, 0, end):
-            end -= next(len(ending) for ending in self._endings if text.endswith(ending, 0, end))
-        return end
+        # The position after which there are only end tokens and padding.
+        if not text.endswith(self._endings):  # most texts: str.endswith is far cheaper than reversing them
+            return len(text)
+        ending = self._reversed_endings.match(text[::-1])
+        return len(text) - (ending.end() if ending else 0)
 
     @cached_property
     def _endings(self) -> tuple[str, ...]:
         # With what a decoder or a line-based tool puts after a token. The longest first: one of them may end with another.
         return tuple(sorted((end + space for end in self.ends if end for space in ("", " ", "\n")), key=len, reverse=True))
+
+    @cached_property
+    def _reversed_endings(self) -> re.Pattern[str]:
+        """Matches all endings in a row, in a reversed text.
+
+        Searching forwards for `(?:ending)+$` is quadratic in the number of padding tokens. Atomic and possessive, so it
+        never backtracks: a client chooses the text.
+        """
+        return re.compile(f"(?>{'|'.join(re.escape(end[::-1]) for end in self._endings)})*+")
 
 
 def _turns(header: str, names: Mapping[str, Role], end: str) -> tuple[TurnMarks, ...]:
