@@ -59,7 +59,10 @@ class OwnColumns:
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()})
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+        }
+        return cls(**columns)
 
     def recorded(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
