@@ -32,8 +32,7 @@ class ColumnSettings(Settings):
     """Where a row holds its prompt and its responses. A separate base class, so that they come first in a recipe."""
 
     format: str | None = Field(default=None, json_schema_extra=OPTION)
-    """shape of the rows, such as messages or preference; mixed: each row has its own; default: detected from up to 1,000
-    rows"""
+    """shape of the rows; mixed: each row has its own; default: detected from a sample"""
     prompt_column: str | None = Field(default=None, json_schema_extra=OPTION)
     """field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b or a[-1]"""
     response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(default=None, json_schema_extra=OPTION)
