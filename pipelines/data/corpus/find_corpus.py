@@ -72,7 +72,7 @@ def find_corpus(
     """
     expanded = [_expand(text) for text in inputs]
     statuses = {path: status for expansion in expanded for path, status in expansion.statuses.items()}
-    paths = sorted({path for expansion in expanded for path in expansion.files})
+    paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
     # Each row is named by its file, and a part can't hold another name.
     unnamable = (path for path in paths if not is_utf8(path))
     text = "the path {!a} isn't valid UTF-8, as the names of rows must be; rename it"
@@ -180,6 +180,18 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 def _is_hidden(relative: str) -> bool:
     return any(piece.startswith((".", "_")) for piece in Path(relative).parts)
+
+
+def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:
+    """The paths of several inputs, without a file that a second input reaches again through a symbolic link."""
+    first_seen: dict[str, tuple[int, str]] = {}
+    unique = set()
+    for number, paths in enumerate(inputs):
+        for path in paths:
+            first, earlier = first_seen.setdefault(storage.real(path), (number, path))
+            if first == number or earlier == path:  # within one input both are kept: two links in one folder are two files
+                unique.add(path)
+    return unique
 
 
 def _unread_folders(expanded: Sequence[_Expansion], paths: Sequence[str]) -> Iterable[str]:

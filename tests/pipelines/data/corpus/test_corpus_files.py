@@ -108,6 +108,14 @@ def test_a_file_named_twice_is_there_once(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
+def test_a_file_that_two_inputs_reach_is_there_once(tmp_path: Path) -> None:
+    corpus(tmp_path, "in/a.jsonl", "in/b.jsonl")
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    (tmp_path / "in" / "c.jsonl").symlink_to(tmp_path / "in" / "a.jsonl")
+    assert names(find([str(tmp_path / "in")])) == ["a.jsonl", "b.jsonl", "c.jsonl"]
+    assert find([str(tmp_path / "in"), str(tmp_path / "link")]) == find([str(tmp_path / "in")])
+
+
 def test_names_dont_depend_on_where_the_corpus_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("here", "there"):
         corpus(tmp_path / place, "x/a.jsonl", "y/z/a.jsonl")
