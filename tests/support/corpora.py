@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.runtime.progress import Progress
 from pipelines.settings.options import build
@@ -42,6 +44,11 @@ def write(path: Path, data: bytes) -> Path:
         data = pa.compress(data, codec="zstd", asbytes=True)
     path.write_bytes(data)
     return path
+
+
+def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
+    """The files behind paths, globs and folders, without what is left out."""
+    return find_corpus(inputs, first_index).files
 
 
 def settings(inputs: Path | Sequence[Path], output: Path, **options: Any) -> ScoreSettings:

@@ -11,15 +11,16 @@ from functools import cache
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
 from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, STRAY, Turns, check_known, recognise, requests
-from pipelines.data.formats.rows import Row, RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape
 
-MIXED = "mixed"
-"""What `--format` takes for such a corpus."""
+MIXED = "mixed"  # what `--format` takes for such a corpus
 
 
 def mixed(available: Mapping[str, Shape]) -> Shape:
-    """The shape of rows that each have one of the known shapes. It puts that shape's name into what it reads."""
+    """The shape of rows that each have one of the known shapes. It puts that shape's name into what it reads.
+
+    A row that none of them fits is `missing_field`, one that several fit is `two_shapes`.
+    """
 
     def read(row: Row, turns: Turns = "final") -> RowRequests:
         recognised = recognise(row, available)
@@ -43,6 +44,7 @@ def mixed(available: Mapping[str, Shape]) -> Shape:
     )
 
 
+# Cached, and not constants: plug-ins' shapes are looked for only when the first row or name asks for them.
 @cache
 def formats() -> Mapping[str, Shape]:
     """What `--format` takes for rows whose responses are judged, by name."""

@@ -4,7 +4,6 @@ A shape is found by standing in `SHAPES` or `PROMPT_SHAPES` of a module in `shap
 point in `assay.shapes` names.
 """
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,33 +14,26 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
-from pipelines.data.formats.content import KEYS_SHOWN, find_unshown, keys_seen
-from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Unjudgeable
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.content import find_unshown, keys_seen
+from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
 from pipelines.data.formats.values import describe, is_blank, is_nan
 
+# Shapes of rows whose responses are judged, by name; and of rows whose prompt a policy answers.
 SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPES", Shape)
-"""Shapes of rows whose responses are judged, by name."""
 PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPES", Shape)
-"""Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all", "final-answer"]
 
-ROW_READER = 10
-"""Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
+# Version of the row reader, part of a run's identity: increase it whenever a row yields another request, or earlier runs
+# would be resumed with other numbers. In a mixed corpus a row also does where another shape recognises it; a new shape alone
+# is noticed by its name (`identity`).
+ROW_READER = 11
+PROMPT_READER = 8  # the same of the reader of prompts
 
-So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
-
-PROMPT_READER = 8
-"""The same of the reader of prompts."""
-
+# Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row.
 STRAY = 0.1
-"""Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
-_LEAST_ALIKE = 0.8
-"""Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
-_QUESTIONS, _MOST_HELD = 3, 4  # sentences, and fields, in a message
-_TRIED_ROWS = 20
+_MOST_HELD = 4  # fields in a message
 
 
 def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
@@ -60,7 +52,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     if not isinstance(row, dict):
         return RowRequests.broken(Reason.NOT_AN_OBJECT, describe(row))
     try:
-        row_requests = read(_without_nan(row))
+        row_requests = read(_without_nan(row))  # pandas writes NaN for null
         unshown = find_unshown(row)
     except Rejected as error:
         return RowRequests.broken(error.reason, error.detail)
@@ -83,7 +75,6 @@ def _with_tools(row: RowRequests, tools: tuple[str, ...]) -> RowRequests:
 
 
 def _answers_alone(row: RowRequests) -> RowRequests:
-    """The row without the responses that call tools, which are refused."""
     calling = [response.name for request in row.requests for response in request.responses if response.calls]
     answers = (
         replace(request, responses=tuple(response for response in request.responses if not response.calls))
@@ -100,15 +91,15 @@ def _without_nan(row: Row) -> Row:
     return {name: None if is_nan(value) else value for name, value in row.items()}
 
 
+# Names of fields that hold a response beside another one: chosen, rejected_response, responses, output_2, completion_b ...
 _RESPONSE_NAME = re.compile(
     r"(?:.+_)?(?:chosen|reject(?:ed)?|(?:dis|non_)?preferred)(?:_(?:response|answer|output|completion|message|conversation|text)s?)?"
     r"|(?:response|completion|generation|candidate|output)s?(?:_?(?:\d+|[a-e]))?"
     r"|(?:messages|conversations?)_?(?:\d+|[a-e])",
     re.IGNORECASE,
 )
-"""Names of fields that hold a response beside another one."""
+# Names of fields that hold what a prompt is about.
 _CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents"})
-"""Names of fields that hold what a prompt is about."""
 
 
 class Recognised(NamedTuple):
@@ -158,14 +149,13 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
 
 
 def _repeats(value: object, read: RowRequests) -> bool:
-    """Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more."""
+    # Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more.
     turns = [turn.content for request in read.requests for turn in request.context]
     responses = [response.content for request in read.requests for response in request.responses]
     return isinstance(value, str) and value.strip() in map(str.strip, (*turns, *responses))
 
 
 def _other_responses(shape: Shape, row: Row) -> list[str]:
-    """The fields of a row that are a response's by their names, and that a shape doesn't read. They may be blank."""
     return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name)]
 
 
@@ -180,7 +170,10 @@ def _unread(shape: Shape, row: Row) -> list[str]:
 
 
 def check_known(rows: Sequence[object], recognised: Sequence[Recognised], available: Mapping[str, Shape]) -> None:
-    """Raise `SourceError` unless at least half of the rows has a shape."""
+    """Raise `SourceError` unless at least half of the rows has a shape.
+
+    The message says what was seen, and what each shape needs.
+    """
     fitting = sum(bool(fit.shapes) for fit in recognised)
     if not fitting or 2 * fitting < len(rows):
         raise SourceError(_no_shape_message(rows, recognised, available))
@@ -195,12 +188,13 @@ def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> S
     """
     all_recognised = [recognise(row, available) for row in rows]
     check_known(rows, all_recognised, available)
-    fits = [fit.shapes for fit in all_recognised]
+    fits = [fit.shapes for fit in all_recognised]  # of a broken row none; of one that two shapes read, both
     recognised = sum(map(bool, fits))
     votes = Counter(shape.name for row_shapes in fits for shape in row_shapes).most_common()
     rivals = [name for name, count in votes[1:] if count > STRAY * recognised]
     if rivals or votes[0][1] < (1 - STRAY) * recognised:
         counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
+        # `mixed` rejects rows with several shapes, so it is no advice where they are many.
         ambiguous = sum(len(row_shapes) > 1 for row_shapes in fits) > STRAY * recognised
         or_mixed = "" if ambiguous else ", or read each row in its own shape with --format mixed"
         raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME{or_mixed}")
@@ -208,7 +202,7 @@ def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> S
 
 
 def _unreadable(rows: Sequence[object]) -> str:
-    """A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could."""
+    # A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could.
     errors = [row for row in rows if isinstance(row, Rejected)]
     if not errors:
         return ""
@@ -229,7 +223,7 @@ def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], 
     columns = "--prompt-column and --response-column, a whole conversation with --conversation-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). {unreadable}"
-        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}{_ask_near(rows, available)}Name the fields with "
+        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}Name the fields with "
         f"{columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
         f"Shapes, and what they need:{needs}"
     )
@@ -244,41 +238,3 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     keys_read = {key for shape in available.values() for key in shape.reads}
     held = [f"{key!r} holds {describe(row[key])}" for key in row if key in keys_read]
     return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""
-
-
-def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
-    """A question for each shape that the rows would have with other names of nearly the same letters."""
-    objects = [row for row in rows if isinstance(row, dict)][:_TRIED_ROWS]
-    renamings = {shape: _renaming(objects, shape) for shape in available.values()} if objects else {}
-    questions = [
-        f"Did you mean {', '.join(f'{meant!r} by {key[:40]!a}' for key, meant in renaming.items())} "
-        f"({shape.name}: {shape.needs})? "
-        for shape, renaming in sorted(renamings.items(), key=lambda pair: len(pair[1]))
-        if renaming
-    ]
-    return "".join(questions[:_QUESTIONS])
-
-
-def _renaming(rows: Sequence[Row], shape: Shape) -> dict[str, str]:
-    """The fewest keys of the rows to be renamed, and their new names, so that they have the shape; empty if none do."""
-    keys = dict.fromkeys(str(key) for row in rows for key in list(row)[:KEYS_SHOWN])
-    free = {_letters(key): key for key in keys if key not in shape.reads}
-    renaming: dict[str, str] = {}
-    for meant in shape.reads:
-        if meant not in keys and (near := difflib.get_close_matches(_letters(meant), free, n=1, cutoff=_LEAST_ALIKE)):
-            renaming[free.pop(near[0])] = meant
-    if not _fit(rows, shape, renaming):
-        return {}
-    for key in list(renaming):
-        fewer = {other: meant for other, meant in renaming.items() if other != key}
-        renaming = fewer if _fit(rows, shape, fewer) else renaming
-    return renaming
-
-
-def _fit(rows: Sequence[Row], shape: Shape, renaming: Mapping[str, str]) -> bool:
-    renamed = ({renaming.get(key, key): value for key, value in row.items()} for row in rows)
-    return 2 * sum(map(shape.looks_like, renamed)) >= len(rows)
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).lower()

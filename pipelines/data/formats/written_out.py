@@ -16,23 +16,24 @@ from pipelines.data.formats.content import refuse_answered, split_system, text, 
 from pipelines.data.formats.rows import RowRequests, Unjudgeable
 from pipelines.data.formats.values import describe
 
+# NeMo's rows come before the template of its models, which would cut a line break off the system turn.
 FORMS = tuple(dict.fromkeys((NEMO_ROWS, *TEMPLATES.values(), *TRANSCRIPTS.values())))
+# Beginnings of texts in forms that aren't taken apart: of Alpaca, of Vicuna 1.1, and of Llama 3 without its tokens.
 _OTHERS = ("Below is an instruction that describes a task", "A chat between a curious ", "### Instruction:", "system\n\n")
-"""Beginnings of texts in forms that aren't taken apart."""
+# The shares of a sample's texts from which they are no quotations any more: of templates' marks, and of transcripts and
+# JSON, which people write, too.
 _MANY, _MOSTLY = 0.1, 0.5
-"""The shares of a sample's texts from which they are no quotations any more: of templates' marks, and of transcripts and
-JSON, which people write, too."""
+# What ends a turn. The longest first, as one of them may end with another one.
 _ENDS = tuple(sorted({end for template in TEMPLATES.values() for end in template.ends}, key=len, reverse=True))
-"""What ends a turn, the longest first."""
 
 
 def is_written_in_a_form(text: str) -> bool:
-    """Whether a text begins in one of the forms that are known."""
+    """Whether a text begins in one of the forms that are known, whether the rest of it matches or not."""
     return any(template.begins(text) for template in FORMS)
 
 
 def _parse(text: str) -> tuple[PolicyTemplate | None, ParsedPrompt | None]:
-    """The form that a text begins in, and its turns; None for them if it doesn't go on so."""
+    # The form that a text begins in, and its turns; None for them if it doesn't go on so.
     parsed = [(template, template.split(text)) for template in FORMS if template.begins(text)]
     return next(((form, turns) for form, turns in parsed if turns is not None), parsed[0] if parsed else (None, None))
 
@@ -63,7 +64,10 @@ def take_apart(row: RowRequests) -> RowRequests:
 
 
 def split(text: str) -> ParsedPrompt:
-    """The turns of a whole conversation, and its last one as the response. Raises `Rejected` if it can't be taken apart."""
+    """The turns of a whole conversation, and its last one as the response.
+
+    Raises `Rejected`: written_out if it can't be taken apart, empty_content if its last turn is empty.
+    """
     _, turns = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
     if turns is None:
         raise Rejected(Reason.WRITTEN_OUT, describe(text))
@@ -73,13 +77,13 @@ def split(text: str) -> ParsedPrompt:
 
 
 def _single_text(request: ScoreRequest) -> str | None:
-    """The text of the only turn, a user's, before the responses; None if there are several."""
+    # The text of the only turn, a user's, before the responses; None if there are several.
     _, spoken = split_system(request.context)
     return spoken[0].content if len(spoken) == 1 and spoken[0].role is Role.USER else None
 
 
 def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message, ...], PolicyTemplate | None]:
-    """The context with its prompt as turns, and their form; unchanged if the prompt is plain text."""
+    # The context with its prompt as turns, and their form; unchanged if the prompt is plain text.
     form, parsed = _parse(prompt)
     if form is None:
         return context, None
@@ -91,7 +95,7 @@ def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message,
 
 
 def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str:
-    """A response without the prompt that it repeats, and without the end of its turn."""
+    # A response without the prompt that it repeats, as generators put it there, and without the end of its turn.
     if not response:  # a policy's, which isn't there yet
         return response
     if form is None:
@@ -157,11 +161,12 @@ def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
     )
 
 
+# What to do about texts in a form that isn't known.
 _ADVICE = "write them as lists of {role, content}, and name the field with --prompt-column or --conversation-column"
 
 
 def _without_prompts(requests: Sequence[ScoreRequest]) -> list[str]:
-    """The responses that don't begin with their prompt, which is cut off where it is written out."""
+    # A prompt that a response repeats is cut off where it is written out (`_bare`).
     return [
         response.content
         for request in requests

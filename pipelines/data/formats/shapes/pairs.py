@@ -31,15 +31,14 @@ from pipelines.data.formats.content import (
     text,
     with_row_system,
 )
-from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Exchange, Row, RowRequests, Shape, gather
 from pipelines.data.formats.values import is_blank
 
 SIDES = ("chosen", "rejected")
 
 
 def _is_pair(row: Row) -> bool:
-    """Two sides, at least one of them readable, that are whole conversations or come with a prompt."""
+    # At least one side must be readable: a pair with a broken side still is one, of which that side is rejected.
     sides = [row.get(side) for side in SIDES]
     if not all(side in row for side in SIDES) or any(map(_unreadable, sides)):
         return False
@@ -65,11 +64,12 @@ def _side(row: Row, side: str) -> Exchange:
     if not isinstance(value, list):
         return Exchange(refuse_answered(_prompt(row)), answer(value))
     prompt_value = row.get("prompt")
-    if isinstance(prompt_value, list):
+    if isinstance(prompt_value, list):  # TRL, explicit
         return reply(_prompt(row), value)
     context, response = final(conversation(value))
-    if prompt_value is None:
+    if prompt_value is None:  # TRL, implicit
         return Exchange(with_row_system(row, context), response)
+    # ultrafeedback_binarized, whose sides repeat the prompt; in other data sets they go on after it.
     turns = with_row_system(row, context) if _hold_prompt(context, prompt_value) else append_turns(_prompt(row), context)
     return Exchange(refuse_answered(turns), response)
 
@@ -92,7 +92,7 @@ def _key(row: Row) -> str:
 
 
 def _is_sharegpt_pair(row: Row) -> bool:
-    """A conversation and two sides, each text or a turn; with a `prompt` it would be another kind of pair."""
+    # With a `prompt` it would be another kind of pair.
     sides = [row.get(side) for side in SIDES]
     readable = all(is_message(side) or isinstance(side, str) for side in sides)
     return is_conversation(row.get(_key(row))) and readable and row.get("prompt") is None
@@ -110,7 +110,6 @@ _REJECTED = ("rejected_response", "rejected_messages")
 
 
 def _is_swift_pair(row: Row) -> bool:
-    """A conversation, and one of the two keys of what was rejected."""
     return is_conversation(row.get("messages")) and sum(row.get(key) is not None for key in _REJECTED) == 1
 
 

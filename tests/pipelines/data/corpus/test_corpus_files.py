@@ -26,11 +26,12 @@ from actors.errors import SourceError
 from pipelines.data import storage
 from pipelines.data.corpus import corpus_files
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged
-from pipelines.data.corpus.find_corpus import find, find_corpus
+from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.data.storage import FileStatus, fingerprints
 from pipelines.data.storage.protocol import Matches
 from tests.conftest import REPOSITORY
+from tests.support.corpora import find
 from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)

@@ -129,9 +129,3 @@ def test_a_key_with_a_value_of_another_type_is_described(row: dict[str, Any], sa
     with pytest.raises(Exception, match="no known shape") as refusal:
         detect([row])
     assert says in str(refusal.value)
-
-
-def test_no_question_is_asked_whose_answer_would_not_help() -> None:
-    with pytest.raises(Exception, match="no known shape") as refusal:
-        detect([{"contents": [{"role": "user", "parts": []}], "id": 1}])
-    assert "Did you mean" not in str(refusal.value)

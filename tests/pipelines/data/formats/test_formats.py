@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Reason
-from pipelines.data.formats import MAX_DEPTH, SHAPES, Shape, detect, parse, requests
+from pipelines.data.formats import SHAPES, Shape, detect, parse, requests
+from pipelines.data.formats.lines import MAX_DEPTH
 from tests.support.asked import chat, contexts, judged, refused, said, shared_data, user
 
 MESSAGES, PROMPT_RESPONSE, PREFERENCE = SHAPES["messages"], SHAPES["prompt-response"], SHAPES["preference"]

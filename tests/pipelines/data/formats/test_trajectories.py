@@ -7,7 +7,8 @@ import pytest
 
 from actors.records import Reason, Reasoning
 from actors.text.reasoning import without_reasoning
-from pipelines.data.formats import MAX_DEPTH, RowRequests, detect, requests
+from pipelines.data.formats import RowRequests, detect, requests
+from pipelines.data.formats.lines import MAX_DEPTH
 from pipelines.data.formats.registry import Turns
 from tests.support.asked import contexts, judged, refused, said, user
 from tests.support.trajectories import (

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.data.corpus.corpus_files import FileKind, InputFile
-from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import PREPARED, RECORD, RESERVED
 from pipelines.folders.run_folder.carried_columns import (
     carried_as,
@@ -29,6 +28,7 @@ from pipelines.folders.run_folder.carried_columns import (
     types_text,
 )
 from pipelines.folders.run_folder.columns import Columns
+from tests.support.corpora import find
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)

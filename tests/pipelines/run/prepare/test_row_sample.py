@@ -11,8 +11,8 @@ import pytest
 
 from actors.errors import Rejected
 from pipelines.data.corpus.corpus_files import limit_files
-from pipelines.data.corpus.find_corpus import find
 from pipelines.run.prepare.row_sample import SAMPLE_ROWS, read_sample
+from tests.support.corpora import find
 
 MOST = 2**26
 

@@ -14,13 +14,12 @@ import pytest
 
 from actors.errors import SettingsError
 from pipelines.data.corpus.corpus_files import InputFile, limit_files
-from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import RECORD
 from pipelines.workflows.estimate import block_sampling
 from pipelines.workflows.estimate.block_sampling import BlockSampler, Sample
 from pipelines.workflows.estimate.intervals import Estimate, totals
 from pipelines.workflows.estimate.tally import QUANTITIES, Tally
-from tests.support.corpora import lines, write
+from tests.support.corpora import find, lines, write
 from tests.support.estimates import holds
 
 ROW_BYTES, MOST_BYTES, TOO_LONG = 300.0, 2**20, 2000
