@@ -114,10 +114,20 @@ def check_preview(preview: Preview, preparation: Preparation) -> str:
     what the rows hold, or if under a tenth of the responses can be judged.
     """
     _check_principles(preview, preparation)
+    _check_references(preview)
     _check_reasoning(preview, preparation)
     if not preview.row_shape.unanswered:
         _check_comparable(preview, preparation)
     return _check_judgeable(preview, preparation)
+
+
+def _check_references(preview: Preview) -> None:
+    # A row's reference answers its last turn: every earlier one would be wrong by it, without a word.
+    if preview.row_shape.turns == "all" and any(REFERENCE in request.fields for request in preview.requests):
+        raise SettingsError(
+            "--set corpus.turns=all judges every turn of a conversation, and the reference of its row is that of the last: "
+            "leave out corpus.turns, or give a model or rubric that reads no reference"
+        )
 
 
 def _check_comparable(preview: Preview, preparation: Preparation) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from actors.errors import SourceError
+from actors.errors import SettingsError, SourceError
 from pipelines.data.formats import RowShape
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
 from tests.support.asked import chat, said, user
@@ -104,3 +104,13 @@ def test_the_terms_of_a_published_model_are_said_once(tmp_path: Path) -> None:
     terms = "licence: its card's; trained on up to 16,384 tokens; its card shows it no system turn (arXiv 2507.01352)"
     assert found.count(f"{model}: {terms}") == 1
     assert "licence" not in planned(tmp_path, [GOOD] * 5, model="tiny-scalar").shape_found
+
+
+def test_a_reference_isnt_that_of_earlier_turns(tmp_path: Path) -> None:
+    turns = [user("3 + 4?"), said("7"), user("4 + 4?"), said("8")]
+    options = {"model": "exact-match", "turns": "all"}
+    with pytest.raises(SettingsError, match="the reference of its row is that of the last"):
+        planned(tmp_path, [chat(*turns) | {"reference": "8"}], **options)
+    with_reference = [chat(*turns) | {"reference": "8"}]
+    assert planned(tmp_path, with_reference, **options | {"turns": "final"}).files
+    assert planned(tmp_path, with_reference, **options | {"model": "tiny-attributes"}).files  # reads no reference
