@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Generation
@@ -36,13 +36,19 @@ router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 _READ = SHAPES["gym-rollout"].read
 
 
+class Responded(BaseModel):
+    """An answer of OpenAI's Responses API, as a policy gave it. Of what else stands in it no reward depends."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    output: Listed[dict[str, Any]]
+
+
 class CompareRequest(RequestBody):
     """Responses to one conversation, which ends before them."""
 
     conversation_history: Turns
-    response_objs: Listed[dict[str, Any]] = Field(
-        min_length=1, description="answers of OpenAI's Responses API: of each the `output` is read"
-    )
+    response_objs: Listed[Responded] = Field(min_length=1)
     principle: str | None = Field(default=None, description="what they are judged by, for models that go by principles")
     tools: Tools = Field(default=[], description="those that the assistant in `conversation_history` could call")
     model: str | None = Field(default=None, description="needed if there are several")
@@ -73,7 +79,9 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
     if principles and not served.model.family.takes_principles:
         raise BadRequest(f"{served.name} doesn't go by principles", "principle")
     prompt = {"input": [turn.fields for turn in body.conversation_history], "tools": body.tools}
-    members = await off_loop(lambda: [read_rollout(prompt, response, principles) for response in body.response_objs])
+    members = await off_loop(
+        lambda: [read_rollout(prompt, {"output": response.output}, principles) for response in body.response_objs]
+    )
     scores = await judge_together(served, members)
     return CompareResponse(
         rewards=[score.reward for score in scores],
