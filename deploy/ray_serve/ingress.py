@@ -71,7 +71,7 @@ class _Endpoint:
         self._asking = ThreadPoolExecutor(2, "status")
 
     def __serve_build_asgi_app__(self) -> Any:
-        # Here and not in `__init__`: Serve calls this after it, and an application of FastAPI can't be pickled.
+        # Serve calls this after `__init__`, and serves what it returns.
         self._gate = create_app(self._service, self._keys, self._not_ready, self._metrics, self._origins)
         return self._gate
 
