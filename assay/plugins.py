@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from assay._lazy import lazy_names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors; below the same names, imported when they are first asked for
     from actors.checkpoint.checkpoint_files import Checkpoint as Checkpoint
     from actors.contracts.by_principle import ByPrinciple as ByPrinciple
     from actors.contracts.distribution import Distribution as Distribution

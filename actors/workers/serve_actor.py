@@ -5,17 +5,15 @@ Serve then starts another replica. A dead engine is never repaired: its requests
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ray.util.metrics import Gauge
 
-from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import JudgeText, OnlineScorer, WithScoreMemory
+from actors.scorers.online import OnlineScorer, WithScoreMemory
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
@@ -39,11 +37,6 @@ class ServeActor:
         with _exit_if_dead():
             return await call(self._scorer)
         raise AssertionError("unreachable")
-
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
-        with _exit_if_dead():
-            async for written in self._scorer.stream(request, sampling):
-                yield written
 
     async def check_health(self) -> None:
         self._tokens.set(self._scorer.tokens_under_way)

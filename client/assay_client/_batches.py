@@ -12,8 +12,8 @@ import httpx
 from assay_client._reward import Reward
 from assay_client._wire import Failure, Item, Route, read_answer
 
-_CONNECT_S = 10.0
-_LONGEST_PAUSE_S = 30.0
+_CONNECT_S = 10.0  # an address that drops packets fails then, and is tried again, long before the deadline
+_LONGEST_PAUSE_S = 30.0  # an endpoint that restarts needs half a minute and more for its engine
 CLOSED = Failure("closed", "the client was closed")
 
 
@@ -44,7 +44,6 @@ class Batches:
     """What waits to be sent, and what is under way."""
 
     def __init__(self, settings: Settings, route: Route, headers: dict[str, str]) -> None:
-        """In the loop that all calls come from."""
         self.loop = asyncio.get_running_loop()
         self._settings, self._route = settings, route
         self._http = httpx.AsyncClient(
@@ -62,6 +61,7 @@ class Batches:
         deadline = self.loop.time() + timeout_s
         waiting = [_Waiting(item, deadline, self.loop.create_future()) for item in items]
         self._queue.extend(waiting)
+        # At once when a request is full; else others have `wait_ms` to join. By items: most have one response.
         if len(self._queue) >= self._settings.batch:
             self._send_all()
         elif self._timer is None:
@@ -77,7 +77,6 @@ class Batches:
                 each.rewards.cancel()
 
     async def close(self) -> None:
-        """End what waits and what is under way."""
         _settle(self._queue, CLOSED)
         self._queue.clear()
         for task in self._under_way:
@@ -86,7 +85,6 @@ class Batches:
         await self._http.aclose()
 
     def _send_all(self) -> None:
-        """Send what waits, as far as there is room."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -141,6 +139,7 @@ class Batches:
 
     async def _post(self, batch: Sequence[_Waiting]) -> list[list[Reward]] | Failure:
         items = [waiting.item for waiting in batch]
+        # The latest deadline of the batch: whoever's is earlier gives up by itself, and the others have their rewards.
         left_s = max(waiting.deadline for waiting in batch) - self.loop.time()
         headers = {"X-Timeout-Seconds": f"{max(left_s, 0.001):.3f}"}
         try:
@@ -173,4 +172,5 @@ def _pause_s(after_s: float | None, failures: int) -> float:
     """Seconds before the next try: as asked, and up to half as long again; or by chance, up to a bound that doubles."""
     if after_s is not None:
         return random.uniform(1.0, 1.5) * max(after_s, 0.1)
+    # From 0 on: clients that failed at the same moment must not come again at the same moment.
     return random.uniform(0.0, min(_LONGEST_PAUSE_S, 0.25 * 2**failures))

@@ -112,8 +112,8 @@ def default_client() -> Client:
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+# What a forked process inherited. It stays referenced: to collect it would close what is the parent's.
 _abandoned: list[object] = []
-"""What a forked process inherited. It stays referenced: to collect it would close what is the parent's."""
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

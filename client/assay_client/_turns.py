@@ -19,6 +19,7 @@ def read_items(items: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A turn of the assistant is all its items in a row.
     """
     turns: list[dict[str, Any]] = []
+    # Several items in a row are one turn of the assistant: templates write a header for each turn.
     for turn in (_turn(item) for item in items if item.get("type") != "reasoning"):
         if turns and turn["role"] == turns[-1]["role"] == "assistant":
             texts, calls = [[each[key] for each in (turns[-1], turn) if each.get(key)] for key in ("content", "tool_calls")]

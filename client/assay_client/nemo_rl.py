@@ -30,10 +30,10 @@ class AssayEnvironment(EnvironmentInterface):
             for answer, info in zip(answers, metadata, strict=True)
         ]
         rewards = [reward.require() for reward in self._client.rewards(conversations)]
+        # One turn: the environment says nothing more, and every episode is over.
         observations = [{"role": "environment", "content": ""} for _ in rewards]
         is_over = torch.ones(len(rewards), dtype=torch.bool)
         return EnvironmentReturn(observations, metadata, [None] * len(rewards), torch.tensor(rewards), is_over, answers)
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
-        """Nothing is added."""
         return batch, {}

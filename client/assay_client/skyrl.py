@@ -22,7 +22,6 @@ class AssayEnv(BaseTextEnv):
         self._prompt: list[dict[str, str]] = []
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """As SkyRL calls it, before the policy answers."""
         self._prompt = list(prompt)
         return prompt, {}
 

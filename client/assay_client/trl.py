@@ -15,7 +15,6 @@ class AssayReward:
         self._client, self._reference, self._fields = client or default_client(), reference, fields
 
     def __call__(self, prompts: list[Any], completions: list[Any], **columns: Any) -> list[float | None]:
-        """As TRL calls it."""
         return _log(self._client.rewards(self._conversations(prompts, completions, columns)), columns)
 
     def _conversations(self, prompts: list[Any], completions: list[Any], columns: dict[str, Any]) -> list[dict[str, Any]]:
@@ -31,11 +30,10 @@ class AsyncAssayReward(AssayReward):
     """The same, for TRL to await beside its other asynchronous rewards."""
 
     async def __call__(self, prompts: list[Any], completions: list[Any], **columns: Any) -> list[float | None]:  # type: ignore[override]
-        """As TRL calls it."""
         return _log(await self._client.rewards_async(self._conversations(prompts, completions, columns)), columns)
 
 
 def _log(rewards: list[Reward], columns: dict[str, Any]) -> list[float | None]:
-    if "log_extra" in columns:
+    if "log_extra" in columns:  # TRL's hook for a column in its table of completions
         columns["log_extra"]("assay_reason", [reward.reason or "" for reward in rewards])
     return [reward.value for reward in rewards]

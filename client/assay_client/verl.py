@@ -9,7 +9,7 @@ from typing import Any
 from assay_client._client import default_client
 from assay_client._reward import NoReward
 
-_ONE_TURN = 2
+_ONE_TURN = 2  # verl counts the prompt and the answer
 
 
 async def compute_score(

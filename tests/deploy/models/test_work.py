@@ -61,7 +61,7 @@ def test_a_context_counts_with_each_response(idle: OnlineScorer) -> None:
         ("/score", {"queries": question, "documents": ["7"] * 11}),
     ):
         assert refused(app, path, body) == (413, "too_many_characters")
-    response = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
+    response = {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "7"}]}]}
     compared = {"conversation_history": LONG, "response_objs": [response] * 11, "principle": "short"}
     assert refused(app, "/compare", compared) == (413, "too_many_characters")
 

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import gzip
 import json
 import re
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,9 @@ import pytest
 from actors.errors import SettingsError
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings
-from deploy.errors import ApiError
 from deploy.settings import AccessSettings, LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys, check_reach, read_keys
-from deploy.web.limits import _unzip
 from tests.support.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
@@ -134,54 +130,13 @@ def test_more_items_than_allowed_are_too_large(address: str) -> None:
 # Encodings and types.
 
 
-def zipped(address: str, content: bytes, encoding: str = "gzip") -> httpx.Response:
+@pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, gzip"])
+def test_a_packed_body_is_refused(address: str, encoding: str) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
-    return httpx.post(f"{address}/v1/rewards", content=content, headers=headers, timeout=20)
-
-
-def test_a_gzip_body_is_read_as_what_it_holds(address: str) -> None:
-    plain = httpx.post(f"{address}/v1/rewards", json=BODY).json()["data"]
-    for encoding in ("gzip", "GZIP", "x-gzip"):
-        assert zipped(address, gzip.compress(json.dumps(BODY).encode()), encoding).json()["data"] == plain
-    assert zipped(address, json.dumps(BODY).encode(), "identity").json()["data"] == plain
-
-
-def test_what_a_gzip_body_holds_may_be_as_long_as_the_limit_and_no_longer(address: str) -> None:
-    body = json.dumps(BODY).encode()
-    padding = LIMITS.max_body_bytes - len(body)
-    assert zipped(address, gzip.compress(body + b" " * padding)).status_code == 200
-    assert code(zipped(address, gzip.compress(body + b" " * (padding + 1)))) == (413, "body_too_long")
-
-
-def test_a_bomb_isnt_unpacked() -> None:
-    bomb = gzip.compress(bytes(200 * 2**20), 1)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ApiError) as refused:
-            _unzip(bomb, 2**20)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert refused.value.status == 413
-    assert peak < 8 * 2**20
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"{}", gzip.compress(b"{}")[:-4], gzip.compress(b"{}") + b"more", gzip.compress(b"{}")[:-8] + bytes(8), b""],
-    ids=["plain", "cut off", "more", "another checksum", "nothing"],
-)
-def test_gzip_that_is_broken_is_the_clients_mistake(address: str, content: bytes) -> None:
-    answer = zipped(address, content)
-    assert code(answer) == (400, "invalid_request")
-    assert "gzip" in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("encoding", ["br", "deflate", "zstd", "gzip, gzip"])
-def test_another_encoding_is_told_which_are_read(address: str, encoding: str) -> None:
-    answer = zipped(address, b"{}", encoding)
-    assert code(answer) == (415, "not_gzip")
-    assert answer.json()["error"]["message"].endswith("send it as it is, or with gzip")
+    answer = httpx.post(f"{address}/v1/rewards", content=b"{}", headers=headers)
+    assert code(answer) == (415, "encoded")
+    plain = {**headers, "Content-Encoding": "identity"}
+    assert httpx.post(f"{address}/v1/rewards", content=json.dumps(BODY).encode(), headers=plain).status_code == 200
 
 
 def test_a_body_of_another_type_is_told_which_is_read(address: str) -> None:
@@ -365,7 +320,7 @@ def test_no_page_of_another_site_may_ask(quick: OnlineScorer) -> None:
             return await http.options("/v1/rewards", headers={"Access-Control-Request-Method": "POST"})
 
     answer = asyncio.run(handler())
-    assert answer.status_code == 204
+    assert answer.status_code == 405
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
