@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Generation
 from actors.errors import Rejected, Unreadable
-from actors.models.genrm import EVEN
 from actors.records import JudgeAnswer, Reason, Score, ScoreRequest
 from actors.settings.replica import Aggregate, Pairs
 from deploy.errors import BadRequest
