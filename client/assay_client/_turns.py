@@ -6,8 +6,8 @@ from typing import Any
 
 def read_rollout(request: Mapping[str, Any], output: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The conversation of a request and its output, as the endpoint's `/verify` reads it, but without reasoning."""
-    asked = request["input"]
-    turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else read_items(asked)
+    prompt = request["input"]
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else read_items(prompt)
     system = [{"role": "system", "content": request["instructions"]}] if request.get("instructions") else []
     messages = [*(system if turns[:1] != system else []), *turns, *read_items(output)]
     return {"messages": messages} | ({"tools": request["tools"]} if request.get("tools") else {})

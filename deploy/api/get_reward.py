@@ -54,7 +54,7 @@ async def get_reward(
     texts = list(zip(body.query, prompts, strict=True))
     # A text that is in no template is refused with the whole request: it is a mistake of the setup, not of a response.
     parsed = await off_loop(
-        lambda: [request_of(parse_text(f"query[{at}]", *text, from_template)) for at, text in enumerate(texts)]
+        lambda: [request_of(parse_text(f"query[{number}]", *text, from_template)) for number, text in enumerate(texts)]
     )
     requests = [request for request in parsed if isinstance(request, ScoreRequest)]
     results = iter(await served.score(requests) if requests else [])

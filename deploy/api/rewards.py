@@ -181,15 +181,15 @@ def _parse_last_turn(item: Conversation) -> _ParsedConversation:
     return _ParsedConversation([response.name for response in request.responses], {}, request)
 
 
-def _rewards(at: int, names: list[str], result: RequestScores, *, trace: bool) -> Rewards:
+def _rewards(index: int, names: list[str], result: RequestScores, *, trace: bool) -> Rewards:
     scores = result.scores
     # Of equal rewards, the response that came first ranks first: the position is the second part of the key.
-    ranked = sorted((-score.reward, at) for at, score in enumerate(scores) if score.reward is not None)
+    ranked = sorted((-score.reward, position) for position, score in enumerate(scores) if score.reward is not None)
     return Rewards(
-        index=at,
+        index=index,
         prompt_hash=result.prompt_hash or None,
         responses=[_reward(name, score, trace=trace) for name, score in zip(names, scores, strict=True)],
-        ranking=[at for _, at in ranked],
+        ranking=[position for _, position in ranked],
     )
 
 
