@@ -5,7 +5,7 @@ bootstrap   a mean over subsets, or of items with several comparisons: the same 
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
             subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). A
-            correlation or an F1, which is no such mean, has no interval then
+            correlation or an F1, which is no such mean, is resampled in any case, and has no interval if all draws are alike
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
@@ -72,7 +72,8 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
-        # where every subset has items that came out otherwise.
+        # where every subset has items that came out otherwise. Of an F1 nothing says so: one of which an accuracy is 0 or 1
+        # is resampled as if that were certain.
         is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
         if not is_constant and np.nanmax(draws()[name]) - np.nanmin(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")

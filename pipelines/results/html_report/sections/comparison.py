@@ -45,5 +45,6 @@ def _ranks(first: Responses, second: Responses) -> dict[str, Any]:
         "rho": rho,
         "points": [columns[side].tolist() for side in "ab"],
         "matched_by": MATCHED_BY[matching.by],
-        "why_not": f"{count:,} responses, matched by {MATCHED_BY[matching.by]}, have a reward in both, or all have the same",
+        "why_not": f"{count:,} responses, matched by {MATCHED_BY[matching.by]}, have a reward in both, and "
+        + ("it takes two" if count < 2 else "one of the folders has a single value"),
     }
