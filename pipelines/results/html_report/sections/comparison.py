@@ -10,7 +10,7 @@ from pipelines.results.html_report.responses import Responses
 from pipelines.results.html_report.sections.outputs import distribution
 from pipelines.settings.filter_settings import ChoiceSettings
 
-_POINTS = 2_000  # of more, a scatter chart is one blot, and the page grows by 20 bytes a point
+_POINTS = 2_000  # of more, a scatter chart is one blot, and the page grows by up to 40 bytes a point
 
 
 def comparison(first: Responses, second: Responses) -> dict[str, Any]:

@@ -418,7 +418,7 @@ def test_folders_without_a_common_file_or_texts_have_no_rank_correlation(tmp_pat
     assert "can only be matched by content" in page
 
 
-@pytest.mark.parametrize(("rewards", "why"), [([1.0], "it takes two"), ([1.0, 1.0], "one of the folders has a single value")])
+@pytest.mark.parametrize(("rewards", "why"), [([1.0], "it takes two"), ([1.0] * 2, "one of the folders has a single value")])
 def test_too_few_or_equal_rewards_have_no_rank_correlation(tmp_path: Path, rewards: list[float | None], why: str) -> None:
     result, page = compared(tmp_path, corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", rewards))
     assert result["rho"] is None
