@@ -59,7 +59,7 @@ def environment(folder: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(_LONGEST_HEAD),
         "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(_SILENT_S),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(_LONGEST_ANSWER_S),
-        "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",  # two that fail end it: so one that is gone gets requests for little over a second
+        "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",  # a replica that is gone gets requests until two checks have failed
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_DEREGISTERING_S),
         # Routes are coroutines that leave long work to threads, so one between them and HTTP would only cost time.
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
