@@ -118,9 +118,9 @@ def test_a_conversation_is_read_once_for_all_its_answers(monkeypatch: pytest.Mon
 
     def counting(row: Any) -> Any:
         turns.append(len(row["responses_create_params"]["input"]))
-        return read(row)
+        return reader(row)
 
-    read = compare._READ
+    reader = compare._READ
     monkeypatch.setattr(compare, "_READ", counting)
     conversation = [{"role": role, "content": "3 + 4?"} for role in (*("user", "assistant") * 20, "user")]
     body = compare.CompareRequest.model_validate(
@@ -135,8 +135,8 @@ def test_a_conversation_is_read_once_for_all_its_answers(monkeypatch: pytest.Mon
 
 
 def test_what_is_judged_alone_may_follow_other_turns(app: Any) -> None:
-    more = {"type": "message", "role": "user", "content": "Are you sure?"}
-    objects = [answered("7"), {"output": [*answered("9")["output"], more, *answered("7")["output"]]}]
+    doubt = {"type": "message", "role": "user", "content": "Are you sure?"}
+    objects = [answered("7"), {"output": [*answered("9")["output"], doubt, *answered("7")["output"]]}]
     body = {"conversation_history": QUESTION, "response_objs": objects}
     for model, reasons in ((HEAD, [None, None]), (JUDGE, ["no_opponent"] * 2)):
         assert post(app, "/compare", {**body, "model": model}).json()["reasons"] == reasons

@@ -9,4 +9,4 @@ def test_the_reward_has_its_name_to_itself() -> None:
     before = counters._counts.copy()
     counters.count_scores("a-model", [Score.scored(Reading(-2.5, {"reward": 2.5, "other": 7.0}), 9)])
     tags = [dict(tags) for name, _, tags in counters._counts - before if name == "assay_scores_total"]
-    assert sorted((of["output"], of["bucket"]) for of in tags) == [("other", "5"), ("reward", "-3")]
+    assert sorted((tag["output"], tag["bucket"]) for tag in tags) == [("other", "5"), ("reward", "-3")]
