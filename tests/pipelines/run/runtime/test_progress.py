@@ -441,7 +441,7 @@ def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pyte
 
 def test_from_python_progress_is_shown_on_a_terminal_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(watched(), Progress)
+    assert type(watched()) is Progress, "which shows nothing"
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert isinstance(watched(), TerminalProgress)
 
