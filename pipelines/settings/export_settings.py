@@ -50,6 +50,7 @@ class Choose(StrEnum):
     TOP_K = "top-k"
     ALL = "all"
     SOFTMAX = "softmax"
+    MAJORITY = "majority"
 
 
 class ChoiceOfCandidates(Settings):
@@ -57,7 +58,8 @@ class ChoiceOfCandidates(Settings):
 
     strategy: Choose
     """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
-    probability proportional to exp(reward / `softmax_temperature`)"""
+    probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
+    """
     k: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of candidates to keep per prompt, for top-k and softmax"""
     floor: float | None = None

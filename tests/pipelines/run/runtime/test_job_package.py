@@ -163,7 +163,7 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
         *("reference_column", "criteria_column", "name", "family", "benchmark", "endpoint"),
         *("chat_template", "policy_chat_template", "choices"),
         *("answer_pattern", "reference_pattern", "answer_regex"),
-        *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "by", "where"),
+        *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "by", "where", "voters"),
         *("trainer", "system", "prompt", "pattern", "after", "positive", "negative", "log", "hub"),
         *("chat_template", "policy_chat_template", "endpoint", "benchmark"),  # of a template its text
     }
