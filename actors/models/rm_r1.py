@@ -40,6 +40,7 @@ _ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
 
+# Word for word the authors' (Apache-2.0): the instruct models were trained to answer in its structure.
 SYSTEM_TURN = """\
 Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the \
 Client's question displayed below.
