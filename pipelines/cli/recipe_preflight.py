@@ -41,6 +41,8 @@ def check_stages(stages: Sequence[Mapping[str, Any]]) -> None:
                 )
             if name == "filter":
                 filter_corpus.check(step)
+            if name in JOBS:
+                JOBS[name](step)  # refuses wrong settings by itself; the job is made again when its stage comes
             _check_inputs(title, step, writers)
             for folder in filter(None, (step.output, getattr(step, "rest", None))):
                 writer = writers.setdefault(storage.absolute(folder), title)

@@ -70,7 +70,7 @@ def unified_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
     A dictionary counts as its values, and a large string as a string: these store the same values in another way.
     """
-    # Arrow's `default` joins equal types and nulls; `permissive` also widens numbers, and joins fields of structs.
+    # Arrow's `default` joins equal types, nulls and the fields of structs; `permissive` also widens numbers.
     for all_kinds, promote in ((kinds, "default"), ([_plain(kind) for kind in kinds], "permissive")):
         try:
             return pa.unify_schemas([pa.schema([("", kind)]) for kind in all_kinds], promote_options=promote).field(0).type
@@ -95,8 +95,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
-    # Whether all values of type `other` stay what they are in a column of type `kind`. Integers and floats of any width hold
-    # each other: what doesn't fit is null, and `types_text` tells so.
+    # Whether all values of type `other` stay what they are in a column of type `kind`. The width of numbers isn't compared:
+    # `kind` is what the types were unified to, so it is the widest.
     kind, other = _plain(kind), _plain(other)
     if pa.types.is_struct(kind) and pa.types.is_struct(other):
         return all(_holds(kind.field(field.name).type, field.type) for field in other)

@@ -55,7 +55,6 @@ def is_unused(folder: str) -> bool:
     """
     place = storage.folder(folder)
     try:
-        # Both folders are made before the manifest is written.
         names = set(place.names())
         return names <= {"parts", "ends"} and all(place.sub(name).is_empty() for name in names)
     except OSError as error:

@@ -171,7 +171,7 @@ def read_finished(
 def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
     """A hash of the names and sizes of parts, for `finish` and `read_finished`.
 
-    By names and sizes alone: a part is never rewritten, and a listing tells both.
+    A listing tells both. Sizes, since a retry may replace a part under the same name.
     """
     return f"sha256:{array_digest([part.name, entry.size] for part, entry in entries)}"
 

@@ -63,7 +63,7 @@ class KeyIndex:
             self._database.execute("insert or ignore into segments (name) values (?)", (name,))
             ((number,),) = self._database.execute("select number from segments where name = ?", (name,)).fetchall()
             self._database.executemany(
-                # The first segment with a key keeps it: equal keys have equal scores.
+                # The first segment with a key keeps it: any score of an equal request will do.
                 "insert or ignore into places values (?, ?, ?)",
                 [(key[:_KEY_BYTES], number, row) for row, key in enumerate(keys)],
             )

@@ -4,7 +4,7 @@
 
 1. Cut the requests into units, and find those that are in the store, each segment read once for a block.
 2. Ask the scorer for the others, equal ones of a block once. What another thread is scoring at that moment is scored here,
-   too: both keep equal scores.
+   too, and either's scores answer later ones.
 3. Keep lasting outcomes. They are written as a segment when there are `_ENTRIES` of them, when the oldest has waited for
    `_WRITE_S`, and when no block is in work, so that nothing is left when the work ends.
 
@@ -79,6 +79,7 @@ class StoredUnits:
         self._index_lock = threading.Lock()  # held for as long as a segment takes to be added
         self._lock = threading.Lock()  # of all that follows
         self._unwritten: dict[bytes, bytes] = {}
+        self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
         self._look_lock = threading.Lock()
         self._next_look = 0.0
@@ -157,7 +158,8 @@ class StoredUnits:
 
     def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
         with self._lock:
-            values = {key: self._unwritten[key] for key in units if key in self._unwritten}
+            recent = (self._unwritten, self._being_written)
+            values = {key: values_by_key[key] for values_by_key in recent for key in units if key in values_by_key}
         # By segment, so that each file is opened once for a block: in an object store, opening one costs a request.
         by_segment: dict[str, list[int]] = defaultdict(list)
         for place in self._places([key for key in units if key not in values]).values():
@@ -207,14 +209,19 @@ class StoredUnits:
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
             if not entries or not (is_idle or is_large or is_old):
                 return
-            # A new mapping, so that this thread has the old one alone while it writes it.
+            # Until the index has them, `_find` takes them from here: else an equal request of the next block would be scored
+            # again, as a write may take seconds.
             self._unwritten = {}
+            self._being_written |= entries
         try:
             segment = write_segment(self._folder, self._identity, entries)
             with self._index_lock:
                 self._index.add(segment.name, list(entries), segment.content)
         except OSError as error:
             self._report(f"{self._folder.path}: scores can't be kept there: {error_text(error)}")
+        with self._lock:
+            for key in entries:
+                self._being_written.pop(key, None)
 
 
 class StoredScores(StoredUnits):

@@ -76,7 +76,7 @@ class OpenedCorpus:
 
     @property
     def is_complete(self) -> bool:
-        # Without `partial` they always do; audited again, since `partial` let gaps pass.
+        # Whether the parts tile the input: without `partial` they always do, and `partial` lets gaps pass.
         try:
             extents = self.responses.parts.extents(self.manifest.files)
             audit(self.manifest.files, extents, [part for part, _ in self.entries])
@@ -180,7 +180,7 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
 
 
 def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
-    """The parts, sorted. Raises `SourceError` for overlaps, and for gaps unless `partial`.
+    """The parts, sorted. Raises `AuditError` for overlaps, and `SourceError` for gaps unless `partial`.
 
     An empty part is named first: its name would otherwise prove rows that nobody can read.
     """

@@ -144,7 +144,7 @@ class Shuffle:
             yield pa.concat_tables(tables)
 
     def _cut_by_bucket(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        # A batch for each bucket, empty ones too, so that the number of a batch in the file tells its bucket
+        # A batch for each bucket, empty ones too, so that the number of a batch in the file tells its bucket.
         # In the chunks of its parts, `take` would join the chunks for each bucket: with 10 it took 8 times as long.
         for batch in table.cast(self._schema).combine_chunks().to_batches():
             buckets = self._bucket_of(batch)

@@ -228,6 +228,13 @@ def test_what_no_earlier_stage_writes_is_told_before_the_run(corpus: Path, furth
         check_stages([first.steps, second.steps])
 
 
+def test_a_wrong_setting_of_a_later_stage_is_told_before_the_run(corpus: Path) -> None:
+    first = validate(Recipe, {"score": {"inputs": ["c.jsonl"], "output": "out", "model": "tiny-scalar"}})
+    second = validate(Recipe, {"pairs": {"scored": "out", "output": "pairs", "trainer": "nobody"}})
+    with pytest.raises(SettingsError, match="--for nobody is no format of pairs"):
+        check_stages([first.steps, second.steps])
+
+
 def test_a_recipe_doesnt_upload(corpus: Path) -> None:
     recipe = steps(corpus, filter={"where": "reward > 1", "hub": "my-team/best"})
     with pytest.raises(SettingsError, match=r"filter: a recipe doesn't upload; `assay upload FOLDER my-team/best` does"):

@@ -190,6 +190,20 @@ def test_threads_of_one_process_score_at_once_and_write_together(folder: Folder)
     assert len(segment_names(folder)) == 1, "written when no block is in work"
 
 
+def test_what_is_being_written_isnt_asked_for_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(folder)
+    write = stored_scores.write_segment
+    missing: list[int] = []
+
+    def look_while_writing(*arguments: Any) -> Any:
+        missing.append(len(store.look_up(ROWS).missing))
+        return write(*arguments)
+
+    monkeypatch.setattr(stored_scores, "write_segment", look_while_writing)
+    store(ROWS)
+    assert (missing, store._being_written) == ([0], {})
+
+
 def test_an_error_of_the_scorer_is_forgotten(folder: Folder) -> None:
     class Broken(CountingScorer):
         def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
