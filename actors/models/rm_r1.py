@@ -192,7 +192,7 @@ class RmR1Instruct(RmR1):
 def won(rest: str, first: bool, labels: str = "") -> Verdict:
     """The verdict with 1 for the better of two responses. Raises `Unreadable` if the rest of the text states another."""
     merits = (1.0, 0.0) if first else (0.0, 1.0)
-    check_agrees(rest, [choice(labels, merits[0], {})])
+    check_agrees(rest, [choice(labels, merits[0], {})], merits)
     return Verdict(tuple({"win": merit} for merit in merits), merits)
 
 
