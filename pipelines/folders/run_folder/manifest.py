@@ -36,6 +36,10 @@ _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
 
 
+class BrokenManifest(OutputError):
+    """A manifest that is empty or truncated: of a disk or a copy, for a run replaces its manifest in one step."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The manifest of a scored folder. `run` ends the names of its parts; "" until the run is `started`.
@@ -226,13 +230,14 @@ def files_mark(files: Sequence[InputFile]) -> str:
 
 
 def read_manifest(folder: str) -> Manifest | None:
-    """The manifest of a folder, or None if it has none. Raises `OutputError` if it can't be understood.
+    """The manifest of a folder, or None if it has none.
 
-    Another version's manifest is refused, too: its columns or numbers could mean something else.
+    Raises `OutputError` if it can't be understood, and `BrokenManifest`, a kind of it, if it isn't JSON. Another
+    version's manifest is refused, too: its columns or numbers could mean something else.
     """
     path = storage.folder(folder).file(NAME)
     try:
-        document = json.loads(storage.folder(folder).read(NAME), object_hook=_file_or_mapping)
+        document = _parsed(path, storage.folder(folder).read(NAME))
         if document["assay"] != _VERSION:
             raise OutputError(f"{path} was written by another version of Assay ({document['assay']})")
         files = tuple(document["files"])
@@ -262,6 +267,15 @@ def read_manifest(folder: str) -> Manifest | None:
     # Whatever a file of this name may hold, which needn't be ours: no JSON, other keys, other types.
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputError(f"{path} is no manifest of Assay: {error}") from error
+
+
+def _parsed(path: str, text: bytes) -> Any:
+    try:
+        return json.loads(text, object_hook=_file_or_mapping)
+    except ValueError as error:
+        raise BrokenManifest(
+            f"{path} is no manifest of Assay: {error}; the command that scored the corpus writes it again"
+        ) from error
 
 
 def _file_or_mapping(entry: dict[str, Any]) -> Any:

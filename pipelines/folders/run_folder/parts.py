@@ -162,6 +162,13 @@ class Parts:
             few = ", ".join(strays[:3]) + (", ..." if len(strays) > 3 else "")
             notify(f"{len(strays):,} files among the parts weren't of this run: {few}; moved to {aside.path}")
 
+    def runs(self) -> dict[str, list[Part]]:
+        """The parts of every run in the folder, by run."""
+        by_run: dict[str, list[Part]] = {}
+        for part in filter(None, (Part.parse(entry.name) for entry in self.parts_folder.entries())):
+            by_run.setdefault(part.run, []).append(part)
+        return by_run
+
     def path(self, part: Part) -> str:
         return self.parts_folder.file(part.name)
 

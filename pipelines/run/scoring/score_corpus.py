@@ -249,7 +249,7 @@ def open_run(
     """
     folder = storage.absolute(settings.output)
     store = open_score_store(settings.store, plan.preparation.model, settings.engine, folder)
-    earlier = earlier_run(folder, settings.overwrite)
+    earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
         manifest = manifest.started()  # with a new name for the run, which no part in the folder has
     else:

@@ -20,8 +20,8 @@ from pipelines.folders.run_folder import earlier_run
 from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, STATUS, TEXT, Columns
 from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.folder_state import FolderState
-from pipelines.folders.run_folder.manifest import Manifest, read_manifest
-from pipelines.folders.run_folder.member_runs import MEMBERS, folder_of
+from pipelines.folders.run_folder.manifest import BrokenManifest, Manifest, read_manifest
+from pipelines.folders.run_folder.member_runs import FOLDER, MEMBERS, folder_of
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 from pipelines.folders.scored_corpus.part_files import drop_unreadable
@@ -64,7 +64,15 @@ def read_earlier(folder: str, overwrite: bool, what: str) -> Manifest | None:
 
     Raises `OutputError` if the folder holds something else than `what`.
     """
-    earlier = read_manifest(folder)
+    member_folders = storage.folder(folder).sub(FOLDER)
+    try:
+        earlier = read_manifest(folder)
+    except BrokenManifest:
+        if member_folders.is_empty():
+            raise  # a folder of something else, which isn't ours to write into
+        if overwrite:
+            member_folders.delete_all()
+        return None  # nothing is lost with it: members have manifests of their own, and are combined anew
     if earlier is None and not earlier_run.is_unused(folder):
         raise OutputError(f"{folder} holds something else than {what}; give a new or an empty folder")
     if earlier is not None and (overwrite or earlier_run.if_begun(folder, earlier) is None):

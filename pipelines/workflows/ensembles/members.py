@@ -37,7 +37,7 @@ class Member(NamedTuple):
         """Resolve the run, and check that it can start or resume. Raises a `UserError` if it can't."""
         plan = resolve_run.resolve(self.settings, self.reserved)
         manifest = manifest_of(plan, self.settings)
-        earlier = earlier_run(storage.absolute(self.settings.output), overwrite=False)
+        earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
         if earlier is not None and earlier.columns.reserved != self.reserved:
             raise OutputError(
                 f"{self.settings.output} was scored by itself and not for this run of several models; move it away"

@@ -30,7 +30,7 @@ from pipelines.settings.run_settings import EnsembleSettings, ScoreSettings
 from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.members import KEPT_FREE, members
 from tests.support.candidates import commit_missing, scored_corpus
-from tests.support.corpora import Notes, lines, rows, scored, settings, write
+from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
 
 ROWS = 40
 
@@ -157,6 +157,35 @@ def test_a_part_that_is_always_unreadable_ends_the_run(
         execute(opened(settings_for(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
 
 
+@pytest.mark.parametrize("content", [b"", b'{"assay": 1, "iden'])
+def test_a_manifest_that_breaks_off_is_written_again_where_the_parts_agree(
+    tmp_path: Path, corpus: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    scored_corpus(settings_for(corpus, out))
+    before = json.loads((out / "manifest.json").read_text())
+    inodes = {path.stat().st_ino for path in (out / "parts").iterdir()}
+    (out / "manifest.json").write_bytes(content)
+    with pytest.raises(OutputError, match="is no manifest of Assay"):
+        status(str(out))
+    with pytest.raises(OutputError, match="aren't of a run with these settings and files"):
+        opened(settings_for(corpus, out, limit=5))
+    assert score(settings_for(corpus, out), monkeypatch) == []
+    after = json.loads((out / "manifest.json").read_text())
+    assert after == {**before, "summary": after["summary"], "summary_of": opened(settings_for(corpus, out)).state.mark()}
+    assert {path.stat().st_ino for path in (out / "parts").iterdir()} == inodes
+
+
+def test_a_manifest_isnt_written_again_for_other_files(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "out"
+    scored_corpus(settings_for(corpus, out))
+    (out / "manifest.json").write_bytes(b"")
+    corpus.write_bytes(corpus.read_bytes() + lines([chat("one more", "row")]))
+    with pytest.raises(OutputError, match="--overwrite to delete it"):
+        opened(settings_for(corpus, out))
+    assert opened(settings_for(corpus, out, overwrite=True)).parts.listing() == []
+
+
 def test_somebodys_broken_file_of_that_name_is_left_alone(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
     write(out / "manifest.json", b'{"name": "my site", ')
@@ -186,7 +215,7 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     broken = write(sessions / run.parts.note_name("0" * 20, ".json"), note)
     score(settings_for(corpus, tmp_path / "out"), monkeypatch)
     assert read_run_work(run.parts, len(run.parts.listing())).why == (
-        f"a session's note in {broken.parent} can't be read: its duration is unknown"
+        f"a session's note can't be read ({broken}): its duration is unknown"
     )
 
 
@@ -229,6 +258,24 @@ def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
     (first, *_) = Parts(str(tmp_path / "out")).listing()
     metadata = pq.read_schema(tmp_path / "out" / "parts" / first.name).metadata
     assert json.loads(metadata[b"assay"])[name] == "9.9"
+
+
+def test_a_run_whose_manifest_is_broken_has_the_versions_of_its_parts(
+    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
+) -> None:
+    run_settings = settings_for(corpus, tmp_path / "out")
+    scored_corpus(run_settings)
+    (tmp_path / "out" / "manifest.json").write_bytes(b"")
+    for package in ("assay", "ray"):
+        upgrade(package)
+        opened(run_settings)
+        assert made_with(tmp_path / "out")[package] == "9.9", "what computes no number may change"
+    (tmp_path / "out" / "manifest.json").write_bytes(b"")
+    upgrade("torch")
+    with pytest.raises(OutputError, match="--set accept_versions=true"):
+        opened(run_settings)
+    run = opened(run_settings.model_copy(update={"accept_versions": True}))
+    assert run.missing(run.state) == []
 
 
 def test_a_complete_run_needs_no_version_until_files_are_appended_or_a_part_is_gone(

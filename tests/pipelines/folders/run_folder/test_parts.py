@@ -213,6 +213,7 @@ def test_parts_and_ends_of_another_run_are_none_of_this(tmp_path: Path) -> None:
     assert len(other.listing()) == 3
     assert mine.extents(FILES)[1] == 10
     assert Parts(str(tmp_path), "f" * 16).extents(FILES)[1] is None
+    assert {run: len(listed) for run, listed in mine.runs().items()} == {RUN: 1, OTHER_RUN: 3}
 
 
 def test_strays_are_named_and_set_aside(tmp_path: Path) -> None:
