@@ -360,6 +360,10 @@ class Family(ABC):
         ((values,),) = answers
         return weighted_reward(self.read(values), weights)
 
+    def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+        """Outputs to add to each response of a request, for families with `compares`; `scores` is empty without a reward."""
+        return [{}] * len(scores)
+
 
 class OneLogit(Family):
     """A family with the checkpoint's chat template as prompt, and one output of its head as reward.

@@ -20,7 +20,8 @@ from actors.settings.endpoint import ModelEndpointSettings
 NAME = "spent.json"
 BYTES_PER_TOKEN = 4
 """Of English text, where nobody counts tokens. For rates and plans alone: a price is bounded by one byte a token."""
-# How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then.
+# How far the file is written ahead of what is spent or set aside, as a share of the bound: a hundred writes until then, and
+# two in each `_WRITE_S`, after which it is written as it is.
 _AHEAD = 0.01
 # How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it.
 _BOOKED_S = 1.0

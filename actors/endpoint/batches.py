@@ -66,7 +66,7 @@ class Batches:
         self._noted = {key: batch for batch in batches for key in batch.lines}
         held = [most for batch in batches if not batch.is_settled for most in batch.lines.values()]
         self.account = Account(settings, notes, held)
-        self._tasks: dict[str, asyncio.Task[_Outcomes]] = {}  # of each line, the work whose outcomes hold its
+        self._tasks: dict[str, asyncio.Task[_Outcomes]] = {}  # of each line, the work among whose outcomes is the line's
         self._file: list[_Line] = []  # lines that are being collected, and the work at them
         self._file_bytes = 0
         self._file_task: asyncio.Task[_Outcomes]

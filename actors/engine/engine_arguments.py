@@ -193,10 +193,12 @@ def engine_arguments(
         fixed |= {"load_format": BODY_FORMAT, "model_loader_extra_config": {LEFT_OUT: list(left_out)}}
         fixed["worker_extension_cls"] = _BODY_WORKER
     if conflicts := sorted(settings.engine_args.keys() & fixed.keys()):
-        raise SettingsError(
-            f"engine_args can't hold {' and '.join(map(repr, conflicts))}: a deterministic engine on a CPU sets it itself, "
-            "and one whose head is loaded apart from its model"
+        why = (
+            "a deterministic engine on a CPU sets it itself"
+            if conflicts[0] in ONE_AT_A_TIME
+            else "the head of this model is loaded apart from it"
         )
+        raise SettingsError(f"engine_args can't hold {conflicts[0]!r}: {why}; leave it out")
     return {
         **arguments,
         **settings.engine_args,

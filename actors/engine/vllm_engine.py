@@ -182,12 +182,16 @@ class VllmEngine(Engine):
         self._closing = threading.Lock()
         try:
             self.submit(self._start(arguments, online)).result()
-            if self._lora is not None:
-                # Here, where an error ends the run: at the first request it would be the reason of one row, and so of all.
-                self.submit(self._load_adapter(self._lora)).result()
         except BaseException:  # a Ctrl-C as well: it would leave vLLM's processes, which hold the GPU
             self._clean_up()
             raise
+        if self._lora is not None:
+            # Here, where an error ends the run: at the first request it would be the reason of one row, and so of all.
+            try:
+                self.submit(self._load_adapter(self._lora)).result()
+            except BaseException:
+                self.close()  # and not by killing processes: vLLM would warn of a core that ended unexpectedly
+                raise
 
     async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
         # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task

@@ -184,7 +184,7 @@ def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
 def with_node(own_node: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
     """The nodes of an engine, with its own among them if that has room, so that the first stage runs beside the engine.
 
-    `free` has the free GPUs of each node. It takes the place of the last of `nodes`.
+    `free` has the free GPUs of each node. The own node comes first, in the place of the last of `nodes`.
     """
     groups = int(free.get(own_node, 0.0)) // layout.tensor_parallel
     if own_node in nodes or not nodes:

@@ -11,6 +11,7 @@ nine labels, `score.weight` and `score.bias` from rm_head, and the layer norms a
 transformers' class adds one as well.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -57,6 +58,7 @@ class Attributes(Family):
     roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     last_token = "<extra_id_2>"
     begins = 0  # NeMo's text begins with <extra_id_0>, and no BOS
+    ways = frozenset({"all_outputs", "steerlm_rounding"})
     control_texts = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
@@ -76,7 +78,7 @@ class Attributes(Family):
                 )
 
     def outputs(self) -> tuple[str, ...]:
-        return ATTRIBUTES
+        return (*UNTRAINED, *ATTRIBUTES) if self.way.all_outputs else ATTRIBUTES
 
     def card_weights(self) -> Mapping[str, float]:
         return CARD_WEIGHTS
@@ -93,7 +95,14 @@ class Attributes(Family):
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         named = dict(zip((*UNTRAINED, *ATTRIBUTES), values, strict=True))
-        return {name: named[name] for name in ATTRIBUTES}
+        if self.way.steerlm_rounding:
+            named = {name: _round_as_steerlm(value) for name, value in named.items()}
+        return {name: named[name] for name in self.outputs()}
+
+
+def _round_as_steerlm(value: float) -> float:
+    """As NeMo-Aligner's attribute_annotate.py: clip to 0 to 4, then round half to even; NaN stays NaN."""
+    return value if math.isnan(value) else float(round(min(max(value, 0.0), 4.0)))
 
 
 FAMILY = Attributes()

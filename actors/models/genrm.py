@@ -50,7 +50,7 @@ def graded(rest: str, grades: tuple[float, ...], ranking: float | None = None) -
         return Verdict(tuple({"score": grade} for grade in grades))
     margins = (EVEN - ranking, ranking - EVEN)
     claims += [Claim(r"ranking(?:[\W_]{1,8}score)?", (ranking,)), Claim("", (*grades, ranking), alone=True)]
-    check_agrees(rest, claims)
+    check_agrees(rest, claims, margins)
     scores = tuple({"score": grade, "margin": margin} for grade, margin in zip(grades, margins, strict=True))
     return Verdict(scores, margins)
 

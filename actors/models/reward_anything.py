@@ -108,7 +108,7 @@ class RewardAnything(Judge):
         grades, order = the_only(_read_verdicts(blocks, _names(shown)))
         # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
-        check_agrees(remainder, grades_of(grades))
+        check_agrees(remainder, grades_of(grades), merits)
         # 1 for the best; equal merits share the better rank.
         ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))

@@ -40,6 +40,7 @@ _ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
 
+# Word for word the authors' (Apache-2.0): the instruct models were trained to answer in its structure.
 SYSTEM_TURN = """\
 Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the \
 Client's question displayed below.
@@ -191,7 +192,7 @@ class RmR1Instruct(RmR1):
 def won(rest: str, first: bool, labels: str = "") -> Verdict:
     """The verdict with 1 for the better of two responses. Raises `Unreadable` if the rest of the text states another."""
     merits = (1.0, 0.0) if first else (0.0, 1.0)
-    check_agrees(rest, [choice(labels, merits[0], {})])
+    check_agrees(rest, [choice(labels, merits[0], {})], merits)
     return Verdict(tuple({"win": merit} for merit in merits), merits)
 
 

@@ -192,7 +192,7 @@ class Rubric(Judge):
         answer = generation.text.rstrip("\n")  # `$` in a pattern is the end of the text
         values, labels, remainder = (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
         verdict = self._verdict(values)
-        check_agrees(remainder, list(_claims(rubric, values, labels)))
+        check_agrees(remainder, list(_claims(rubric, values, labels)), verdict.merits)
         return verdict
 
     def _verdict(self, values: Mapping[str, float]) -> Verdict:

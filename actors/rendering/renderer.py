@@ -160,9 +160,9 @@ class Renderer:
         most = None if self._length.cuts_left else self._length.limit + 1
         for chunk in batches(rendered, _CHUNK, lambda pair: len(pair[1])):
             ids_of_chunk = self._stems.tokenized([text for _, text in chunk], check_cancelled)
-            yield from (
-                (prompt, self._frame.around(ids)[:most]) for (prompt, _), ids in zip(chunk, ids_of_chunk, strict=True)
-            )
+            pairs = [(prompt, self._frame.around(ids)[:most]) for (prompt, _), ids in zip(chunk, ids_of_chunk, strict=True)]
+            del chunk, ids_of_chunk  # else they stay while the next chunk is rendered, as much memory once more
+            yield from pairs
 
     def _add_fitting(
         self, prompts_and_ids: "Sequence[tuple[_DraftPrompt, list[int]]]", check_cancelled: CheckCancelled

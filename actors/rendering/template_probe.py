@@ -170,8 +170,11 @@ class TemplateProbe:
         try:
             self._frame.check(ids)
         except Rejected as rejected:
-            ends = f"a prompt ends with {tokens_of(ids[-4:])}, token {ids[-1]}"
-            raise ModelError(f"{name}: {rejected.detail} ({ends})") from rejected
+            read_at = list(self._frame.appended or self._frame.needed)
+            about = f"a prompt ends with {tokens_of(ids[-4:])}, token {ids[-1]}"
+            if read_at:
+                about = f"it is read at {tokens_of(read_at)}; {about}"
+            raise ModelError(f"{name}: {rejected.detail} ({about})") from rejected
         token = self._family.last_token
         if token is not None and ids[-1:] != list(self._tokenizer.known_ids([token]).values()):
             raise ModelError(

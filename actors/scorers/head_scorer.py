@@ -159,10 +159,16 @@ class HeadScorer(Scorer):
         for prompt, answer in zip(request.prompts, answers, strict=True):
             for position in prompt.response_positions:
                 answers_by_response[position].append(answer)
-        return tuple(
+        scores = [
             response.refusal
             or replace(self._score_response(answers_about), truncated=response.truncated, reasoned=response.reasoned)
             for response, answers_about in zip(request.responses, answers_by_response, strict=True)
+        ]
+        # Only now, with all responses of the request: some outputs compare a response with the best of the others.
+        additions = self._family.compared([score.scores for score in scores])
+        return tuple(
+            replace(score, scores={**score.scores, **outputs}) if outputs else score
+            for score, outputs in zip(scores, additions, strict=True)
         )
 
     def _score_response(self, answers: Sequence[_Answer]) -> Score:

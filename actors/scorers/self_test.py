@@ -30,7 +30,7 @@ _PROBES = tuple(
     ScoreRequest((Message(Role.USER, question),), (Response("probe", answer),), ("correctness",))
     for question, answer in (("What is 2 + 3?", "5"), ("Name a colour.", "Blue is a colour, and so is green."))
 )
-_SAME = 1e-3  # outputs that differ by less are equal; a sigmoid or softmax changes any real output by far more
+_SAME = 1e-3  # outputs that differ by less are equal
 
 
 def self_test(  # noqa: PLR0912  a branch for each kind of engine

@@ -53,6 +53,10 @@ ChatTemplateText = Annotated[str, BeforeValidator(_template_text)]
 class ReadSettings(Settings):
     """How a head's outputs are read, where its authors do it in more than one way. Each is for some families only."""
 
+    all_outputs: bool = False
+    """attributes: include the four untrained outputs in `scores`"""
+    steerlm_rounding: bool = False
+    """attributes: round outputs to whole numbers from 0 to 4, as in SteerLM's labels; for SteerLM training only"""
     principles: dict[_Name, _Text] | None = Field(default=None, min_length=1)
     """principles to judge responses by; a family with one score per principle names the score NAME; default: the principles
     of each row"""
@@ -62,6 +66,8 @@ class ReadSettings(Settings):
 
     rating: Literal["pairwise", "pointwise", "binary"] = "pairwise"
     """r3: compare two responses, rate one from 1 to 5, or judge one as true or false"""
+    diverging_lambda: float = Field(default=1.0, ge=0)
+    """distributions: weight of the two spreads in `scores.diverging`, which compares two responses"""
 
     @field_validator("principles")
     @classmethod

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Generation
 from actors.errors import Rejected, Unreadable
-from actors.records import JudgeAnswer, Reason, Score, ScoreRequest
+from actors.records import JudgeAnswer, Reason, Role, Score, ScoreRequest
 from actors.settings.replica import Aggregate, Pairs
 from deploy.errors import BadRequest
 from deploy.models.cohorts import Member
@@ -78,10 +78,7 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
     principles = () if body.principle is None or is_blank(body.principle) else (body.principle,)
     if principles and not served.model.family.takes_principles:
         raise BadRequest(f"{served.name} doesn't go by principles", "principle")
-    prompt = {"input": [turn.fields for turn in body.conversation_history], "tools": body.tools}
-    members = await off_loop(
-        lambda: [read_rollout(prompt, {"output": response.output}, principles) for response in body.response_objs]
-    )
+    members = await off_loop(lambda: _read(body, principles))
     scores = await judge_together(served, members)
     return CompareResponse(
         rewards=[score.reward for score in scores],
@@ -90,6 +87,27 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         mask_sample=[score.reward is None for score in scores],
         failure_kind=[score.reason and f"assay:{score.reason}" for score in scores],
     )
+
+
+def _read(body: CompareRequest, principles: tuple[str, ...]) -> list[Member]:
+    # The conversation once, with an answer in place of all: read with each of 1,000 responses it could take minutes. These
+    # then follow a question in place of it.
+    prompt = {"input": [turn.fields for turn in body.conversation_history], "tools": body.tools}
+    common = read_rollout(prompt, {"output": [{"role": Role.ASSISTANT.value, "content": "-"}]}, principles)
+    if isinstance(common, Reason):
+        return [common] * len(body.response_objs)
+    # A message of an answer is the assistant's, also where nothing says so.
+    outputs = (
+        [{"role": Role.ASSISTANT.value, **item} if item.get("type") == "message" else item for item in response.output]
+        for response in body.response_objs
+    )
+    members = [read_rollout({"input": "-"}, {"output": output}, principles) for output in outputs]
+    return [
+        member
+        if isinstance(member, Reason)
+        else replace(common, context=common.context + member.context[1:], responses=member.responses)
+        for member in members
+    ]
 
 
 def read_rollout(
@@ -120,6 +138,9 @@ async def judge_together(served: ServedModel, members: Sequence[Member]) -> list
     answered = {position: member for position, member in enumerate(members) if isinstance(member, ScoreRequest)}
     contexts = [replace(request, responses=()) for request in answered.values()]
     if any(context != contexts[0] for context in contexts):
+        if not served.model.family.together:  # each has its reward by itself
+            results = iter(await served.score(list(answered.values())))
+            return [Score.rejected(member) if isinstance(member, Reason) else next(results).scores[0] for member in members]
         why = "the rollouts of its prompt went on differently before their last turns, so these answer several conversations"
         return [Score.rejected(Reason.NO_OPPONENT, why) for _ in members]
     responses = tuple(replace(request.responses[0], name=_name(position)) for position, request in answered.items())

@@ -67,7 +67,7 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
 
 
 def _requests(queries: Sequence[str], documents: Sequence[str]) -> list[ScoreRequest]:
-    if len(queries) == 1:  # one request: a judge that compares is shown its documents together
+    if len(set(queries)) == 1:  # one request: a judge that compares is shown its documents together
         return [document_request(queries[0], documents, "queries")]
     pairs = enumerate(zip(queries, documents, strict=True))
     return [document_request(query, [answer], f"queries[{position}]", position) for position, (query, answer) in pairs]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from actors.records import Score
 from pipelines.run.runtime.ray_meters import counter, gauge, histogram
 
-# Upper edges in seconds: a small head answers in 10 ms, and nothing may take longer than `answer_timeout_s`, 600 at most.
+# Upper edges in seconds: a small head answers in 10 ms; in `/verify` `cohort_timeout_s` comes before `answer_timeout_s`.
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 # Of scores, by a counter with a label: Ray's histograms accept positive edges alone, and raw rewards are mostly around 0.
 _EDGES = (-50, -20, -10, -5, -3, -2, -1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2, 3, 4, 5, 10, 20, 50)
@@ -52,7 +52,7 @@ def count_scores(model: str, scores: Sequence[Score]) -> None:
             model=model, status=score.status.value, reason=score.reason or "",
         )  # fmt: skip
         # Once under each name: a model may call its only output `reward`, as the reward itself.
-        values = score.scores if score.reward is None else {"reward": score.reward, **score.scores}
+        values = score.scores if score.reward is None else {**score.scores, "reward": score.reward}
         for output, value in values.items():
             bucket = bisect_right(_EDGES, value)
             lowest = f"{_EDGES[bucket - 1]:g}" if bucket else "-Inf"

@@ -59,7 +59,7 @@ def environment(folder: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(_LONGEST_HEAD),
         "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(_SILENT_S),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(_LONGEST_ANSWER_S),
-        "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",  # so a replica that is gone gets requests for a second at most
+        "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",  # a replica that is gone gets requests until two checks have failed
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_DEREGISTERING_S),
         # Routes are coroutines that leave long work to threads, so one between them and HTTP would only cost time.
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
@@ -107,7 +107,7 @@ def in_front(host: str) -> Iterator[None]:
 
     The environment and the folder of its files are as before at the end.
     """
-    folder = tempfile.mkdtemp(prefix="assay-front-", dir="/tmp")  # 24 bytes: below `_LONGEST_FOLDER`
+    folder = tempfile.mkdtemp(prefix="assay-front-", dir="/tmp")  # 25 bytes: below `_LONGEST_FOLDER`
     with reserved_inside() as fallback:
         added = environment(folder) | {"RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback)}
         before = {name: os.environ.get(name) for name in added}

@@ -49,6 +49,11 @@ class Replicas:
         return answer
 
 
+async def _ask(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    """What a blocking call returns or raises; `TimeoutError` after 5 s."""
+    return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(threads, call), _STATUS_TIMEOUT_S)
+
+
 class _Endpoint:
     """HTTP for some models, and the state of the applications that these are."""
 
@@ -67,8 +72,8 @@ class _Endpoint:
         self._origins = settings.access.cors_origins
         self._apps = {serve.get_replica_context().app_name}
         # Calls of Ray block, and may hang with its controller: so not in the loop's own threads, in which bodies are read.
-        # At most two hang; later ones wait for a thread, and are cancelled there at their time-out.
-        self._asking = ThreadPoolExecutor(2, "status")
+        # One hangs, and not the other kind with it; later ones wait for its thread, and are cancelled at their time-out.
+        self._of_serve, self._of_nodes = ThreadPoolExecutor(1, "status"), ThreadPoolExecutor(1, "nodes")
 
     def __serve_build_asgi_app__(self) -> Any:
         # Serve calls this after `__init__`, and serves what it returns.
@@ -90,7 +95,7 @@ class _Endpoint:
         if self._gate.is_stopping:
             return "this endpoint is stopping"
         try:
-            status = await self._ask(serve.status)
+            status = await _ask(self._of_serve, serve.status)
         except TimeoutError:
             return "Ray Serve's controller doesn't answer"
         waiting = []
@@ -101,13 +106,9 @@ class _Endpoint:
             waiting += [name for name, deployment in app.deployments.items() if deployment.status not in _AT_WORK]
         return f"not ready yet: {', '.join(waiting)}" if waiting else None
 
-    async def _ask(self, call: Callable[[], T]) -> T:
-        """What a blocking call returns or raises; `TimeoutError` after 5 s."""
-        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(self._asking, call), _STATUS_TIMEOUT_S)
-
     async def _metrics(self) -> str:
         try:
-            nodes = [node for node in await self._ask(ray.nodes) if node["Alive"]]
+            nodes = [node for node in await _ask(self._of_nodes, ray.nodes) if node["Alive"]]
         except TimeoutError:
             raise ApiError(503, "Ray's control store doesn't answer", code="not_ready", retry_after_s=5) from None
         # Each node's own agent: the metrics of a replica are nowhere else.

@@ -1,5 +1,6 @@
 """The web application of an endpoint: routes, pages and error handlers. Knows no Ray; `ingress.py` runs it on Serve."""
 
+import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,11 +94,16 @@ _MESSAGES = {"extra_forbidden": "isn't a field of this request", "missing": "is 
 async def _http_error(request: Request, error: Any) -> JSONResponse:
     path = str(request.scope["path"])[:_SHOWN]
     if error.status_code == 404:
-        return await _api_error(request, ApiError(404, f"there is no route {path}. /docs lists all", code="no_route"))
+        paths = [route.path for route in request.app.routes if getattr(route, "methods", None) and "{" not in route.path]
+        close = difflib.get_close_matches(path, paths, n=1)
+        nearest = f"; did you mean {close[0]}?" if close else "."
+        message = f"there is no route {path}{nearest} /docs lists all"
+        return await _api_error(request, ApiError(404, message, code="no_route"))
     if error.status_code == 405:
         # Starlette's own `Allow` has the methods of the first route with this path alone: of /classify PUT, and not POST.
         routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-        allowed = ", ".join(sorted(method for route in routes for method in getattr(route, "methods", None) or ()))
+        methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+        allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))  # as `Gate` answers it
         refusal = ApiError(405, f"{path} takes {allowed}, and no other method", code="wrong_method")
         return JSONResponse(refusal.body, refusal.status, {"Allow": allowed})
     # 400 and 413 are `JsonRoute`'s: a body that isn't JSON, or holds too many values.

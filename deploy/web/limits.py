@@ -126,7 +126,7 @@ class Gate:
         """
         max_bytes = self._limits.max_body_bytes
         # A packed body could hold a thousand times its bytes, and no client of a route here packs its own.
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        if headers.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}:
             raise ApiError(415, "a body with a Content-Encoding isn't read here: send it as it is", code="encoded")
         # By the header first, so that a long body isn't read at all; a chunked body has none, so bytes are counted as well.
         declared = headers.get(b"content-length", b"0")

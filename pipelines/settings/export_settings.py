@@ -50,6 +50,7 @@ class Choose(StrEnum):
     TOP_K = "top-k"
     ALL = "all"
     SOFTMAX = "softmax"
+    MAJORITY = "majority"
 
 
 class ChoiceOfCandidates(Settings):
@@ -57,7 +58,8 @@ class ChoiceOfCandidates(Settings):
 
     strategy: Choose
     """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
-    probability proportional to exp(reward / `softmax_temperature`)"""
+    probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
+    """
     k: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of candidates to keep per prompt, for top-k and softmax"""
     floor: float | None = None
@@ -113,9 +115,6 @@ class PairingSettings(Settings):
     min_margin: float = Field(default=0.0, ge=0, json_schema_extra=OPTION)
     """minimum difference of the rewards in a pair, in their unit; with 0 any two different rewards make one, however near
     they are"""
-    length_balanced: bool = False
-    """best-worst and best-random: pair the best with the candidate nearest to it in length, of those that reach --min-margin
-    """
     labels: LabelsOfCorpus = LabelsOfCorpus.IGNORE
     """rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and count them;
     agree: drop pairs that contradict it; require: keep only pairs that a label confirms"""

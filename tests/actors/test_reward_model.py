@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pickle
 import pkgutil
 import shutil
@@ -117,9 +118,25 @@ def test_a_scalar_is_the_reward() -> None:
         scalar().read((1.0, 2.0))
 
 
+def test_all_nine_are_read_on_request() -> None:
+    nine = attributes(all_outputs=True)
+    assert list(nine.read(NINE).values()) == list(NINE)
+    assert nine.outputs()[:4] == ("quality", "toxicity", "humor", "creativity")
+    assert nine.reading([[NINE]], nine.weights(None)).reward == attributes().reading([[NINE]], nine.weights(None)).reward
+
+
+def test_steerlm_rounds_half_to_even_within_its_labels() -> None:
+    family = attributes(steerlm_rounding=True)
+    cases = {-0.7: 0, 0.5: 0, 0.51: 1, 1.5: 2, 2.5: 2, 3.5: 4, 4.4: 4, 9.0: 4, math.inf: 4}
+    for raw, rounded in cases.items():
+        assert set(family.read((raw,) * 9).values()) == {float(rounded)}
+        assert family.reading([[(raw,) * 9]], {"helpfulness": 0.3}).reward == pytest.approx(0.3 * rounded)
+    assert not family.reading([[(math.nan,) * 9]], family.weights(None)).finite
+
+
 def test_a_way_of_another_family_is_refused() -> None:
-    with pytest.raises(SettingsError, match="principle_reward: the family scalar doesn't take these settings"):
-        resolve_model(ModelSettings(model=SCALAR, read=ReadSettings(principle_reward="min")), RenderSettings())
+    with pytest.raises(SettingsError, match="steerlm_rounding: the family scalar doesn't take these settings"):
+        resolve_model(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
 
 
 # Which model a family takes.

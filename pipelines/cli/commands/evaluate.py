@@ -126,7 +126,10 @@ def _comparison_report(comparison: "BaselineComparison") -> Report:
     if comparison.unmatched:
         yield comparison.unmatched
     if comparison.drift is not None:
-        yield _moved(comparison.drift)
+        drift = comparison.drift
+        yield f"Rewards of {_moved(drift, ':')}"
+        if len(drift.subsets) > 1:
+            yield from (f"  {part.subset}: {_moved(part, ',')}" for part in drift.subsets)
     yield f"{len(comparison.flips):,} items have another grade"
     yield from shown_lines([_flip_text(flip) for flip in comparison.flips], _SHOWN_FLIPS)
     if comparison.is_made_up:
@@ -138,9 +141,9 @@ def _flip_text(flip: Mapping[str, Any]) -> str:
     return f"{flip['row']} ({flip['subset']}): {before} to {now}"
 
 
-def _moved(drift: "Drift") -> str:
+def _moved(drift: "Drift", mark: str) -> str:
     return (
-        f"Rewards of {drift.responses:,} responses: mean difference {drift.mean:.3g}, largest {drift.largest:.3g}; "
+        f"{drift.responses:,} responses{mark} mean difference {drift.mean:.3g}, largest {drift.largest:.3g}; "
         f"{drift.rank_flips:,} of {drift.compared:,} pairs of responses rank otherwise"
     )
 

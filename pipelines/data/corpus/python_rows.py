@@ -26,7 +26,7 @@ _ERRORS = (OverflowError, ValueError)
 def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconvertible.VALUE) -> list[dict[str, Any]]:
     """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for.
 
-    A list, a struct or a map with such a member is replaced whole: half of a conversation must not be judged.
+    Of a list or a struct only that member is replaced: `filter` writes the others, and a conversation with it is rejected.
     """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
@@ -72,4 +72,8 @@ def _value(scalar: pa.Scalar, unconvertible: object) -> Any:
     try:
         return scalar.as_py()
     except _ERRORS:
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(member, unconvertible) for name, member in scalar.items()}
+        if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
+            return _values(scalar.values, unconvertible)
         return unconvertible

@@ -42,7 +42,8 @@ class Unit:
 def task_bytes(total_bytes: int, unit_bytes: int) -> int:
     """Bytes per read task of a corpus of `total_bytes`.
 
-    At most `unit_bytes`, unless the tasks would then be more than 20,000, and at least 1 MiB.
+    At most `unit_bytes`, unless the tasks would then be more than 20,000. A small corpus has tasks of 1 MiB, or of
+    `unit_bytes` if that is less.
     """
     return max(min(unit_bytes, max(_LEAST_TASK_BYTES, total_bytes // _EVEN_TASKS)), total_bytes // _MOST_TASKS)
 

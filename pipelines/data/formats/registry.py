@@ -4,6 +4,7 @@ A shape is found by standing in `SHAPES` or `PROMPT_SHAPES` of a module in `shap
 point in `assay.shapes` names.
 """
 
+import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,14 @@ Turns = Literal["final", "all", "final-answer"]
 # would be resumed with other numbers. In a mixed corpus a row also does where another shape recognises it; a new shape alone
 # is noticed by its name (`identity`).
 ROW_READER = 11
-PROMPT_READER = 8  # the same of the reader of prompts
+PROMPT_READER = 9  # the same of the reader of prompts
 
 # Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row.
 STRAY = 0.1
 
 _MOST_HELD = 4  # fields in a message
+_TRIED_KEYS = 20  # of the first row, for a misspelt one
+_LEAST_ALIKE = 0.8  # of a key with the one that was meant, by difflib: `message` and `messages` have 0.93
 
 
 def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
@@ -223,8 +226,8 @@ def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], 
     columns = "--prompt-column and --response-column, a whole conversation with --conversation-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). {unreadable}"
-        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}Name the fields with "
-        f"{columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
+        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}{_ask_near(rows, available)}Name the fields "
+        f"with {columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
         f"Shapes, and what they need:{needs}"
     )
 
@@ -238,3 +241,17 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     keys_read = {key for shape in available.values() for key in shape.reads}
     held = [f"{key!r} holds {describe(row[key])}" for key in row if key in keys_read]
     return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""
+
+
+def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
+    """A question about the misspelt keys of the first row, which with the right ones would have a shape; else empty."""
+    row = next((row for row in rows if isinstance(row, dict)), {})
+    keys_read = {key for shape in available.values() for key in shape.reads}
+    unknown = [key for key in list(row)[:_TRIED_KEYS] if key not in keys_read]
+    near = {key: difflib.get_close_matches(key.lower(), keys_read - row.keys(), n=1, cutoff=_LEAST_ALIKE) for key in unknown}
+    meant = {key: names[0] for key, names in near.items() if names}
+    renamed = {meant.get(key, key): value for key, value in row.items()}
+    # A name that is near is no help by itself: `contents` is near `context`, and Gemini's turns are no conversation here.
+    shape = next((shape for shape in available.values() if meant and shape.looks_like(renamed)), None)
+    names = [f"{name!r} by {key[:40]!a}" for key, name in meant.items() if shape is not None and name in shape.reads]
+    return f"Did you mean {', '.join(names)} ({shape.name}: {shape.needs})? " if shape is not None and names else ""

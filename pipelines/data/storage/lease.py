@@ -247,7 +247,7 @@ class _Lease:
         self._place = place
         self._holder = holder
         self._patience_s = patience_s
-        # Written by the thread that renews, read by all others. Each is a single assignment, so no lock is needed.
+        # Written by whoever renews, the thread or `check`. Each is a single assignment, so no lock is needed.
         self._taken_by: str | None = None
         self._renewed = time.time()
         self.thread = threading.get_ident()
@@ -287,7 +287,7 @@ class _Lease:
     @waits_at_most(0.0)  # a thread that waits would delay the end of the run; `check` waits
     def renew(self) -> None:
         """Write the lease with a new time, unless another run has taken it over, which is noted. Raises `OSError`."""
-        renewed = replace(self._holder, renewed=time.time())  # before the put: the lease is never younger than it says
+        renewed = replace(self._holder, renewed=time.time())  # before the put: it never claims to be fresher than it is
         try:
             holder = Holder.read(self._place.read(LEASE))
         except FileNotFoundError:

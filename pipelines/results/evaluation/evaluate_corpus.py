@@ -233,7 +233,8 @@ def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         # All is thrown away: only grading tells the subsets of the items that a benchmark joins, and it takes seconds.
-        _evaluate(scored, settings, Path(place, "items-00000.parquet"))
+        # With an output, files of the benchmark's own code would be made, too.
+        _evaluate(scored, settings.model_copy(update={"output": None}), Path(place, "items-00000.parquet"))
 
 
 def choose_benchmark(

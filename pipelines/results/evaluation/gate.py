@@ -5,7 +5,7 @@ the engine) it tells how far the numbers drifted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -51,16 +51,18 @@ class Change:
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the rewards of the same responses moved: how many are in both, the mean and the largest difference.
+    """How far the rewards of the same responses moved, of a subset or (None) of all: how many are in both, the differences.
 
     Of `compared` pairs of responses to one item, `rank_flips` have another order than before; a tie is an order of its own.
     """
 
+    subset: str | None
     responses: int
     mean: float
     largest: float
     compared: int
     rank_flips: int
+    subsets: Sequence["Drift"] = ()
 
 
 @dataclass(frozen=True)
@@ -189,23 +191,31 @@ def _flips(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:
-    (moves,) = connection.execute(
+    connection.execute(
         """
-        with n as (select key, unnest(map_entries(rewards)) as entry from now_items),
-            b as (select key, unnest(map_entries(rewards)) as entry from before_items),
-            moved as (
-                select n.key as item, n.entry.key as name, n.entry.value as now, b.entry.value as before
-                from n join b on n.key = b.key and n.entry.key = b.entry.key
-            ),
-            pairs as (
-                select sign(a.now - b.now) <> sign(a.before - b.before) as flipped
-                from moved a join moved b on a.item = b.item and a.name < b.name
-            )
-        select count(*), coalesce(avg(abs(now - before)), 0), coalesce(max(abs(now - before)), 0),
-            (select count(*) from pairs), (select count(*) from pairs where flipped) from moved
+        create temp table moved as
+        with n as (select key, subset, unnest(map_entries(rewards)) as entry from now_items),
+            b as (select key, unnest(map_entries(rewards)) as entry from before_items)
+        select n.key as item, n.subset as subset, n.entry.key as name, n.entry.value as now, b.entry.value as before
+        from n join b on n.key = b.key and n.entry.key = b.entry.key
+        """
+    )
+    lines = connection.execute(
+        """
+        with responses as (
+            select subset, count(*) as responses, avg(abs(now - before)) as mean, max(abs(now - before)) as largest
+            from moved group by rollup (subset)
+        ), pairs as (
+            select a.subset, count(*) as compared,
+                count(*) filter (sign(a.now - b.now) <> sign(a.before - b.before)) as flips
+            from moved a join moved b on a.item = b.item and a.name < b.name group by rollup (a.subset)
+        )
+        select r.subset, responses, coalesce(mean, 0), coalesce(largest, 0), coalesce(compared, 0), coalesce(flips, 0)
+        from responses r left join pairs p on r.subset is not distinct from p.subset order by r.subset nulls first
         """
     ).fetchall()
-    return Drift(*moves)
+    overall, *parts = (Drift(*line) for line in lines)
+    return replace(overall, subsets=parts)
 
 
 def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_coverage: float) -> bytes:

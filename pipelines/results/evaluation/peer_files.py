@@ -37,8 +37,23 @@ class PeerFiles(NamedTuple):
     missing: str | None = None
 
 
+class _MissingField(Exception):
+    """A row lacks a field that a file holds; the text says which row and field."""
+
+
+class _InputRow(dict[str, Any]):
+    """The fields of the input row `name`. To read one that it lacks raises `_MissingField`."""
+
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self.name = name
+
+    def __missing__(self, field: str) -> Any:
+        raise _MissingField(f"row {self.name} has no field {field!r}")
+
+
 # Input rows as they were, each with its item, whose responses all have rewards.
-_Rows = Iterable[tuple[dict[str, Any], Item]]
+_Rows = Iterable[tuple[_InputRow, Item]]
 _Files = Iterator[tuple[str, bytes]]
 
 
@@ -52,15 +67,13 @@ def peer_files(benchmark: Benchmark, corpus: OpenedCorpus, evaluation: Evaluatio
         try:
             for name, content in _FORMATS[benchmark.name](_graded_rows(benchmark, corpus), evaluation):
                 contents[name] = content
-        except KeyError as field:  # of an input row, which their code's file copies; files before this one are whole
-            missing = (
-                f"peers/ lacks a result file of {benchmark.name}'s own code: a row has no field {field}, which it holds."
-            )
+        except _MissingField as field:  # their code's file copies it; files before this one are whole
+            missing = f"peers/ lacks a result file of {benchmark.name}'s own code: {field}, which it holds."
             return PeerFiles(contents, missing)
     return PeerFiles(contents)
 
 
-def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[tuple[dict[str, Any], Item]]:
+def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[tuple[_InputRow, Item]]:
     columns, listing = corpus.manifest.columns, [part for part, _ in corpus.entries]
     fields = [RECORD, *benchmark.fields] if columns.is_json else columns.carried.names
     # Read a second time: input rows may be gigabytes, and grading needs only a few of their fields.
@@ -70,7 +83,8 @@ def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[tuple[d
         if graded.cells is None:
             continue
         for item in graded.of_rows:
-            yield dict(parse(item.fields[RECORD]) if columns.is_json else item.fields), item
+            row = parse(item.fields[RECORD]) if columns.is_json else item.fields
+            yield _InputRow(item.row, row), item
 
 
 def _judgebench(rows: _Rows, evaluation: Evaluation) -> _Files:
@@ -144,7 +158,7 @@ def _reward_bench_2(rows: _Rows, evaluation: Evaluation) -> _Files:
     yield _SCORES, _json_bytes(_as_lists(questions) | _about(evaluation))
 
 
-def _conversations(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+def _conversations(row: _InputRow) -> list[list[dict[str, Any]]]:
     prompt = row["prompt"]
     context = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     sides = [[side] if isinstance(side, str) else side for side in (row["chosen"], row["rejected"])]

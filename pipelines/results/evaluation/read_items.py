@@ -2,11 +2,13 @@
 
 import hashlib
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from actors.records import Reason, Status
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.folders.run_folder.columns import (
     PROMPT_HASH,
@@ -55,8 +57,11 @@ def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
     # By the first prompt that could be read: a rejected response has none, and is left out anyway.
     readable = next((response for response in responses if response[PROMPT_HASH] is not None), first)
     for response in responses:
+        # Assay writes no such rewards, but what was made otherwise may hold them: NaN > 1 is false, and would be wrong.
+        if response[REWARD] is not None and not math.isfinite(response[REWARD]):
+            response |= {REWARD: None, STATUS: Status.FAILED.value, REASON: Reason.NOT_FINITE.value}
         # Rewards of two prompts aren't comparable: a pair whose sides answer different questions would be graded by luck.
-        if response[REWARD] is not None and response[PROMPT_HASH] != readable[PROMPT_HASH]:
+        elif response[REWARD] is not None and response[PROMPT_HASH] != readable[PROMPT_HASH]:
             other_prompt = f"{response[RESPONSE]} answers another prompt than {readable[RESPONSE]}"
             response |= {REWARD: None, STATUS: "not compared", REASON: other_prompt}
     scored = [response for response in responses if response[REWARD] is not None]

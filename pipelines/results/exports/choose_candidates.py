@@ -7,6 +7,7 @@ statistical rejection sampling (arXiv 2309.06657); here it is without replacemen
 import bisect
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -98,6 +99,8 @@ def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> lis
             return ordered[: settings.k]
         case Choose.SOFTMAX:
             return _sample_softmax(ordered, settings)
+        case Choose.MAJORITY:
+            return _majority(ordered, settings.voters)
         case Choose.ALL:
             return ordered
 
@@ -142,10 +145,28 @@ def _sample_softmax(ordered: Sequence[RankedCandidate], settings: ChoiceOfCandid
     return [ordered[position] for position in sorted(positions)]  # the best first again, not in the order of the draw
 
 
+def _majority(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list[RankedCandidate]:
+    """The candidate with the most votes; each voter, a score, votes for its best candidate. Ties go to the higher reward."""
+    # `ordered` goes from the highest reward down, and of equal counts `most_common` gives the first.
+    votes = Counter(dict.fromkeys(range(len(ordered)), 0))
+    for name in voters:
+        scores = {
+            position: ranked.candidate.scores[name]
+            for position, ranked in enumerate(ordered)
+            if name in ranked.candidate.scores
+        }
+        if scores:  # else no vote; `check_scores` has made sure that the corpus has the score
+            best = max(scores.values())
+            votes[next(position for position, score in scores.items() if best - score <= SAME_REWARD)] += 1
+    return [ordered[position] for position, _ in votes.most_common(1)]
+
+
 def check(settings: ChoiceOfCandidates) -> None:
     """Raise `SettingsError` if settings contradict each other, or choose nothing."""
     if settings.strategy is Choose.ALL and settings.floor is None and settings.distinct is None:
         raise SettingsError("--strategy all keeps everything: give --set floor=... or --set distinct=..., too")
+    if (settings.strategy is Choose.MAJORITY) != bool(settings.voters):
+        raise SettingsError("--strategy majority and voters go together: the names, in `scores`, of the judges that vote")
     if settings.k != 1 and settings.strategy not in (Choose.TOP_K, Choose.SOFTMAX):
         raise SettingsError(f"-k {settings.k} goes with --strategy top-k and softmax, and not with {settings.strategy}")
     softmax_settings = settings.model_dump(include={"softmax_temperature", "choice_seed"}, exclude_defaults=True)

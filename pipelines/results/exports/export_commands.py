@@ -22,6 +22,7 @@ from pipelines.settings.export_settings import (
     LabelsOfCorpus,
     PairingSettings,
     PairSettings,
+    PairsOf,
 )
 
 __all__ = ["choose", "export", "make_pairs"]
@@ -74,6 +75,7 @@ def choosing_job(settings: ChooseSettings) -> ExportJob:
         partial(_choose_rows, settings=settings),
         _describe(settings, ChoiceOfCandidates),
         per=settings.per,
+        needs=settings.voters,
         reserved=_CHOSEN_RESERVED,
     )
 
@@ -81,6 +83,8 @@ def choosing_job(settings: ChooseSettings) -> ExportJob:
 def pairing_job(settings: PairSettings) -> ExportJob:
     """The job of `pairs`. Raises `SettingsError` if its settings contradict each other."""
     form = _format(settings.trainer, PairFormat)
+    if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
+        raise SettingsError(f"length_balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     return ExportJob(
         PAIRS,
         settings,

@@ -59,6 +59,9 @@ def _rejected_partner(best: Candidate, others: Sequence[Candidate], settings: Pa
     """The rejected side for the best candidate, out of the `others` (by descending reward); None if there is none."""
     # From the worst up, and as they are asked for: a candidate that isn't needed isn't read from its row.
     worse = (candidate for candidate in reversed(others) if _is_pair(best, candidate, settings))
+    if settings.length_balanced:
+        # `min` returns the first of equals, so of texts of the same length the one with the lowest reward.
+        return min(worse, key=lambda candidate: abs(len(candidate.text) - len(best.text)), default=None)
     if settings.pairs is PairsOf.BEST_RANDOM:
         descending = list(worse)[::-1]  # the draw is by position, and so by the order in which pairs are written
         # Seeded by the prompt, not by its place: the same prompt gets the same pair in any file, and with any workers.

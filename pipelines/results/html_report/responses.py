@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from actors.errors import SettingsError
 from actors.records import Message
 from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.readers import RECORD
@@ -107,6 +108,8 @@ def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: 
     corpus = open_scored(folder, "report", partial=partial, also=", or an evaluation (the folder of `evaluate --out`)")
     columns = corpus.manifest.columns
     grouped = [group_column(columns, name) for name in by]
+    if reserved := next((group.name for group in grouped if group.holder in (PART_AT, ROW_AT)), None):
+        raise SettingsError(f"--by {reserved}: the report uses this name itself; rename the column in the input")
     schema = _schema(columns, grouped)
     with (
         tempfile.TemporaryDirectory(prefix="assay-report-") as place,

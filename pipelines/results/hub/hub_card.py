@@ -1,24 +1,25 @@
 """The dataset card of a result on the Hub: what made the rows, so that whoever finds them knows what their rewards are.
 
-It is made of the document beside the rows. No path of this machine and no address of a store goes into it: of a model in a
-folder, only the folder's name.
+It is made of the document beside the rows, and of the scored corpus' manifest where that can still be read. No path of this
+machine and no address of a store goes into it: of a model in a folder, only the folder's name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from actors.errors import SettingsError
+from actors.errors import SettingsError, UserError
 from actors.reward_model import families
 from actors.text.model_names import short_name
 from actors.text.visible import code, markdown, markdown_table
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CARD, CHOSEN, EXPORTED, FILTER, PAIRS, OutputKind, describe
 from pipelines.folders.run_folder.dataset_card import MADE_UP
-from pipelines.folders.run_folder.manifest import installed
+from pipelines.folders.run_folder.manifest import installed, read_manifest
 from pipelines.folders.run_folder.member_runs import MEMBERS
+from pipelines.folders.scored_corpus.summary import QUANTILES
 
 DATA = "data"  # the folder of the files of rows in the dataset
 # The entries of a judge's identity that the card shows: none of them names a folder, but for the adapter, which is cut.
@@ -62,6 +63,7 @@ def hub_card(result: Result, repository: str) -> str:
         MADE_UP if any(judge.get("engine") == "fake" for judge in judges.values()) else "",
         *(_table(f"Scored by {markdown(name)}", _judge_rows(judge)) for name, judge in judges.items()),
         _table("Counts", _counts(result.document["summary"])),
+        _quantiles(source),
         f'To read it: `datasets.load_dataset("{repository}", split="train")`.',
         f"Written by Assay {installed('assay') or ''}; scored with {', '.join(made_with)}." if made_with else "",
     ]
@@ -105,6 +107,18 @@ def _counts(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name.replace('_', ' ')}: {reason}", f"{count:,}") for reason, count in value.items())
 
 
-def _table(title: str, rows: Iterable[tuple[Any, ...]]) -> str:
+def _quantiles(source: Mapping[str, Any]) -> str:
+    """The quantiles of the whole scored corpus, if it is there and still that of the result."""
+    try:
+        manifest = read_manifest(source["folder"])
+    except (UserError, OSError):
+        return ""
+    if manifest is None or manifest.fingerprint != source["fingerprint"] or not manifest.summary:
+        return ""
+    rows = ((name, *(f"{value:.4g}" for value in values)) for name, values in manifest.summary["quantiles"].items())
+    return _table("Quantiles of the scored corpus", rows, ["output", *(f"{share:.0%}" for share in QUANTILES)])
+
+
+def _table(title: str, rows: Iterable[tuple[Any, ...]], heading: Sequence[str] = ("", "")) -> str:
     cells = [[str(value) for value in row] for row in rows]
-    return "\n".join([f"## {title}\n", *markdown_table(["", ""], cells)]) if cells else ""
+    return "\n".join([f"## {title}\n", *markdown_table(heading, cells)]) if cells else ""

@@ -207,5 +207,5 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
             # Each question repeats the context. Responses count once, though a judge that compares shows them more often.
             characters += count * sum(map(size_of, request.context))
             characters += sum(map(size_of, request.responses))
-    # Evenly spaced over the sample, whose rows are from all files.
+    # Evenly spaced over the sample, whose rows are from several places of the corpus.
     return rows[:: 1 + int(max(prompts / _MOST_PROMPTS, characters / _MOST_CHARACTERS))]

@@ -58,7 +58,8 @@ class PreparedRow:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
-        """One outcome per response, in row order; `scores` are those of `requests`."""  # names are unique within a row
+        """One outcome per response, in row order; `scores` are those of `requests`."""
+        # Names are unique within a row.
         by_name = {each.name: Outcome(each.name, None, Score.rejected(each.reason, each.detail)) for each in self.rejected}
         for request, request_scores in zip(self.requests, scores, strict=True):
             for response, score in zip(request.responses, request_scores, strict=True):

@@ -26,9 +26,8 @@ S = TypeVar("S", bound=Settings)
 
 # By the names of settings, at any depth of a recipe. A test demands that each text is in one of these or known for no path.
 FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill", "against"})
-MODELS = frozenset(
-    {"model", "adapter", "policy", "policy_adapter", "feedback", "edit"}
-)  # a folder, a built-in one, a hub id
+# Each a local folder, a built-in model, or a hub id.
+MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
 TEXTS = frozenset({"feedback_prompt", "edit_prompt", "labels"})  # small files that the job reads once, at its start
 
 _PACKAGES = {name: Path(actors.__file__).parents[1] / name for name in ("actors", "assay", "pipelines")}
@@ -72,8 +71,7 @@ class _Collector:
 
     def as_sent(self, name: str, value: str) -> str:
         """The value of a setting in the job. Collects the file that the setting names, if it is sent along."""
-        is_here = value.startswith((".", "~")) or Path(value).exists()  # by the rules of `locate`
-        if name in FOLDERS or (name in MODELS and is_here):
+        if name in FOLDERS or (name in MODELS and _is_here(value)):
             # An evaluation takes BENCHMARK=FILE, unless there is a folder of the whole name, such as day=1.
             benchmark, mark, path = value.partition("=")
             is_named = name == "scored" and re.fullmatch(r"[\w-]+", benchmark) and not Path(value).exists()
@@ -94,6 +92,11 @@ class _Collector:
             return path
         self.moved[path] = storage.absolute(path)
         return self.moved[path]
+
+
+def _is_here(model: str) -> bool:
+    # By the rules of `locate`. Only for models: of a long text, such as a system prompt, the system refuses to look.
+    return model.startswith((".", "~")) or Path(model).exists()
 
 
 def _map_texts(settings: S, change: Callable[[str, str], str]) -> S:

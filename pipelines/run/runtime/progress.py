@@ -17,7 +17,7 @@ from pipelines.data.corpus.readers import bytes_per_position
 from pipelines.folders.run_folder.part import Part
 from pipelines.run.runtime.screens import Notebook, Screen, Terminal, screen
 
-_MEASURED_FILES = 10  # files whose first rows are read to guess how large the others are: of a million it would take hours
+_MEASURED_FILES = 10  # of a kind, read at their start to guess the bytes of a position: of a million it would take hours
 _MIN_SAMPLES = 8  # parts before a speed is shown
 _RECENT = 100  # parts that the speed is measured over, if there are as many
 _MOST_ESTIMATED = 0.99  # 100 % would say that the run is over
@@ -184,7 +184,8 @@ class Meter:
 
     def _recent_speed(self) -> _Amounts | None:
         """None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
-        moments, totals = [moment for moment, _ in self._samples], [amounts for _, amounts in self._samples]
+        samples = tuple(self._samples)  # in one step, as the other thread may add a part meanwhile
+        moments, totals = [moment for moment, _ in samples], [amounts for _, amounts in samples]
         if len(moments) < _MIN_SAMPLES or moments[0] == moments[-1]:
             return None
         return _Amounts(*(statistics.linear_regression(moments, amounts).slope for amounts in zip(*totals, strict=True)))

@@ -8,6 +8,7 @@ commit parts that the driver isn't told of any more.
 """
 
 import contextlib
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +25,8 @@ from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.runtime.engine_pool import engines_that_stay
 from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
+
+_WHEN = re.compile(r"\d{20}")  # the time in a note's name; without it, as of a copy, a note would count twice
 
 
 class _SessionNote(BaseModel):
@@ -135,16 +138,20 @@ def time_session(
 def read_run_work(parts: Parts, part_count: int) -> RunWork:
     """The work of all sessions of a run, which has `part_count` parts, from their notes."""
     folder, ending = parts.sessions_folder, parts.note_name("", ".json")
-    names = sorted(entry.name for entry in folder.entries() if entry.name.endswith(ending))
-    try:
-        notes = [_SessionNote.model_validate_json(folder.read(name)) for name in names]
-    except ValidationError:  # truncated, as after a power cut or on a full disk
-        return RunWork(why=f"a session's note in {folder.path} can't be read: its duration is unknown")
+    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
+    notes, unreadable = list[_SessionNote](), list[str]()
+    for name in names:
+        try:
+            notes.append(_SessionNote.model_validate_json(folder.read(name)))
+        except ValidationError:  # truncated, as after a power cut or on a full disk
+            unreadable.append(folder.file(name))
     work = RunWork(
         noise=largest_noise(note.noise for note in notes if note.noise is not None),
         computed_tokens=sum(note.computed_tokens for note in notes),
         cached_tokens=sum(note.cached_tokens for note in notes),
     )
+    if unreadable:
+        return replace(work, why=f"a session's note can't be read ({unreadable[0]}): its duration is unknown")
     noted_parts = sum(note.parts for note in notes)
     if noted_parts < part_count:
         parts_unknown = f"{part_count - noted_parts:,} of {part_count:,} parts"

@@ -70,12 +70,14 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        _end_executions()
-        ray.shutdown()
-        for number, handler in handlers.items() if in_main_thread else ():
-            signal.signal(number, handler)
-        if private:
-            _delete(Path(context.address_info["session_dir"]))  # Ray leaves it in its temporary folder for ever
+        try:
+            _end_executions()
+            ray.shutdown()
+            for number, handler in handlers.items() if in_main_thread else ():
+                signal.signal(number, handler)
+        finally:
+            if private:
+                _delete(Path(context.address_info["session_dir"]))  # Ray leaves it in its temporary folder for ever
 
 
 def _delete(folder: Path) -> None:

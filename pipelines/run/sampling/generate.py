@@ -100,6 +100,7 @@ class FromEndpoint:
             return replace(failed_candidate(fault.reason, cause), retries=next(times) - 1)
 
     async def _send(self, messages: Any, seed: int) -> GeneratedCandidate:
+        """One request, once. Raises `EndpointFault`."""
         settings = self.settings
         body = {
             "model": self.name,

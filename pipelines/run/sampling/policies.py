@@ -120,7 +120,9 @@ def policy_engine(settings: Sampling) -> EngineSettings:
     overrides = settings.policy_engine
     return settings.engine.model_copy(
         update={
-            "engine": "vllm" if settings.engine.engine == "none" else settings.engine.engine,  # none: an endpoint judges
+            "engine": "vllm"
+            if settings.engine.engine == "none"
+            else settings.engine.engine,  # none: an endpoint or a verifier judges
             "tensor_parallel": overrides.policy_tensor_parallel,
             "pipeline_parallel": overrides.policy_pipeline_parallel,
             "max_in_flight": overrides.policy_max_in_flight,

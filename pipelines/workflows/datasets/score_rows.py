@@ -44,7 +44,7 @@ def prepare_rows(
 
 def row_id(row: dict[str, Any]) -> str:
     """The MD5 of a row's content, in hex: rows of a dataset have no position as identity, so equal rows share an id."""
-    # `default` for dates, bytes and the like. The hash is in committed data, so what it is made of must not change.
+    # `default` for dates, bytes and the like. Callers keep the hash with rows, so what it is made of must not change.
     text = json.dumps(row, default=str, sort_keys=True)
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 

@@ -484,6 +484,19 @@ class NoTokenizer:
         raise AssertionError("a text was tokenized")
 
 
+@pytest.mark.parametrize("policy", [TooLong.REJECT, TooLong.TRIM_TURNS])
+def test_responses_to_a_context_that_is_too_long_have_the_outcomes_that_each_has_alone(policy: TooLong) -> None:
+    careful = renderer(SCALAR, too_long=policy, max_model_len=512)
+    turns = [*(turn for at in range(150) for turn in (user(f"How much is {at} and 1?"), assistant(f"{at + 1}."))), user("?")]
+    answers = ("a", "assay probe text, and more", "<|end|>", "\ud800", "a" * 3000, "How much is 1 and 1?", "1.")
+    expected = [careful.render([request(*turns, to=answer)])[0] for answer in answers]
+    (together,) = careful.render([request(*turns, to=answers)])
+    assert [response.reason for response in together.responses] == [reason_of(alone) for alone in expected]
+    if policy is TooLong.TRIM_TURNS:
+        kept = [prompt.ids for alone in expected for prompt in alone.prompts]
+        assert min(map(len, kept)) <= max(len(prompt.ids) for prompt in together.prompts) <= 512
+
+
 def test_a_tokenizer_that_folds_text_is_asked_how_long_it_is(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE, tokenizer=words_tokenizer())
     careful = renderer(path, max_model_len=20)

@@ -137,25 +137,28 @@ NUMBERS = forms(r"""**Score**: 1¦*Score:* 1¦__Score__: 1¦Score : 1¦score = 1
 ## Score⏎⏎**1**¦Score:⏎1¦`Score`: `1`¦~~Score~~: 1¦Score：1¦<b>Score</b>: 1¦Score - 1¦Score → 1¦Score -> 1
 [Score]: 1¦Score = 1/10¦Score: 01¦'Score': '1'¦Ｓｃｏｒｅ: 1¦The score is 1.¦1. **Score** = 1¦Score (1-10) = 1
 Score: one¦Score&nbsp;= 1¦Score: [[ 1 ]]¦<score> 1 </score>¦\textbf{Score}: 1¦<h2>Score</h2>⏎1¦Score := 1
-Score: ①¦My own score: 1¦1 star¦Rating: 1 star
-I give it a score of 1.¦A score of 1.¦It deserves a score of 1 because it is wrong.
-It gets a score of 1¦My actual score is 1.¦Rating: 1¦Grade: 1¦Overall: 1
-Final verdict: 1¦Rated 1.¦1¦**1**¦[1]¦(1)¦- 1¦1/5¦1/5 overall
-Score: 1 point¦1 out of 5 stars¦The score should be 1.¦1️⃣¦| Score |⏎|---|⏎| 1 |
+Score: ①¦My own score: 1¦Ѕcore: 1¦Sсоre: 1¦Score: I¦Score: Ⅰ¦★☆☆☆☆¦⭐¦Rating: ★¦1 star¦Rating: 1 star
+I give it 1 star.¦I give it a score of 1.¦A score of 1.¦It deserves a score of 1 because it is wrong.
+It gets a score of 1¦It is a 1.¦My actual score is 1.¦It deserves a 1.¦Rating: 1¦Grade: 1¦Overall: 1
+Final verdict: 1¦Rated 1.¦1¦**1**¦[1]¦(1)¦- 1¦1/5¦1/5 overall¦I would rate it 1 out of 5.
+I'd give this response 1/5.¦Score: 1 point¦1 out of 5 stars¦The score should be 1.¦1️⃣¦| Score |⏎|---|⏎| 1 |
 | Aspect | Score |⏎|---|---|⏎| Overall | 1 |¦| Score | 1 |""")
 WINNERS = forms(r"""**Winner**: B¦*Winner:* B¦winner: B¦WINNER = B¦### Winner⏎B¦Winner: b¦Winner is B.
 Winner: Response B¦Winner - B¦Winner: [[B]]¦<winner>B</winner>¦Winner: B, as it is right¦Winner: assistant B
-Winner: 2¦Winner: two¦"winner": "B"¦[[b]]¦[ [B] ]¦\[\[B\]\]¦【【B】】¦[[Response B]]¦\boxed{B}
-**B**¦[[2]]
-The clear winner is B.
-My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
-(B)
-| Winner | B |¦| Winner |⏎|---|⏎| B |""")
+Winner: В¦Winner: 2¦Winner: two¦"winner": "B"¦[[b]]¦[ [B] ]¦\[\[B\]\]¦【【B】】¦[[ В ]]¦[[Response B]]¦\boxed{B}
+**B**¦[[2]]¦B is better than A.¦Response 2 is better than Response 1.¦The second response is better.
+B is the winner.¦The clear winner is B.¦Response 2 is clearly the better one.¦A is worse than B.
+Response A loses.¦B > A¦A < B¦Response B wins.¦Response 2 > Response 1¦1. Response B⏎2. Response A
+I prefer Response B.¦So I choose B.¦My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
+A is not as good as B.¦B should be preferred.¦I lean towards B.¦Ranking: B, A¦(B)¦It is a tie.
+Both are equally good.¦| Winner | B |¦| Winner |⏎|---|⏎| B |""")
 GRADES = forms(r"""Response 1: 1, Response 2: 5¦- Response 1: 1⏎- Response 2: 5¦1, 5¦[1, 5]¦- 1⏎- 5¦1⏎5
-Scores: 1, 5¦Scores: 1 and 5¦Response 1 - 1⏎Response 2 - 5¦**Response 1**: 1/5
-Assistant A: 1, Assistant B: 5¦Response 1's score: 1
-1) 1⏎2) 5¦A: 1, B: 5¦[A]: 1⏎[B]: 5¦1/5, 5/5
-| Response | Score |⏎|---|---|⏎| 1 | 1 |⏎| 2 | 5 |""")
+Response 1 gets a score of 1.¦Scores: 1, 5¦Scores: 1 and 5¦Response 1 - 1⏎Response 2 - 5¦**Response 1**: 1/5
+Assistant A: 1, Assistant B: 5¦The first response deserves 1.¦Response 1's score: 1¦Response 1: I
+Response 1: ★⏎Response 2: ★★★★★¦1) 1⏎2) 5¦A: 1, B: 5¦[A]: 1⏎[B]: 5¦1/5, 5/5
+I give 1 to Response 1 and 5 to Response 2.¦1/5 for Response 1.¦Response 2 is better than Response 1.
+Response 2 > Response 1¦| Response | Score |⏎|---|---|⏎| 1 | 1 |⏎| 2 | 5 |
+| | Response 1 | Response 2 |⏎|---|---|---|⏎| Score | 1 | 5 |""")
 OBJECTS = forms(r"""score_1: 1¦**score_2**: 5¦{score_1: 1, score_2: 5}¦{"Score 1": 1}¦{"result": {"score_1": 1}}
 Score 1 is 1.¦score_1 1⏎score_2 5¦| score_1 | 1 |⏎|---|---|⏎| score_2 | 5 |
 | score_1 | score_2 |⏎|---|---|⏎| 1 | 5 |""")
@@ -172,10 +175,12 @@ TAGS = forms(r"""<answer>B</answer>¦<answer>[B]</answer>¦<answer>[[b]]</answer
 <answer>[[Ｂ]]</answer>¦<answer>[[B]]<\answer>¦<answer>\boxed{B}</answer>¦<answer>B
 &lt;answer&gt;[[B]]&lt;/answer&gt;¦<verdict>[[B]]</verdict>¦<final_answer>B</final_answer>¦**Answer**: [[B]]
 ### Answer: Chatbot B""")
-TRUTHS = forms("""It is false.¦It is not true.¦false¦**False**¦No.¦Verdict: false¦Answer: false
+TRUTHS = forms("""It is false.¦It is not true.¦false¦**False**¦No.¦Verdict: false¦Answer: false¦Score: fаlse
 ### Score⏎false¦| Score |⏎|---|⏎| false |""")
-FACTS = forms("Facts of 1¦**Facts** = 1¦### Facts⏎1¦facts is 1")
-CHECKS = forms("### Polite⏎false¦right is false.¦polite - no¦<right>no<")
+FACTS = forms("Facts of 1¦**Facts** = 1¦### Facts⏎1¦facts is 1¦fаcts: 1¦Facts: I")
+CHECKS = forms(
+    "### Polite⏎false¦right is false.¦polite - no¦<right>no<¦rіght: false¦| polite | right |⏎|---|---|⏎| true | false |"
+)
 
 PAIR: dict[str, object] = {"shows": "two", "prompt": "{{ response_1 }} {{ response_2 }}"}
 SIDES = PAIR | {"winners": {"A": "first", "B": "second", "tie": "tie"}}
@@ -226,17 +231,12 @@ Out of 5 points 3 are right.¦The highest score is 10.¦Score it is.¦I score 3 
 The score depends on 2 things.¦The scores are 3 and 4.¦The score 9 would need more.¦## Scoring⏎1. It is right.
 My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦### Score (1-10)⏎
 ### Score⏎The answer is short.¦The game's scoreboard says 3:1.¦It says 2 + 2 = 4.¦= 7¦- Clarity rating: 2/5
-**Accuracy**: 3/5¦A rating of 3 or higher needs more.
-It deserves a 3 for tone and a 4 for clarity.¦I would rate it 3 out of 5 for tone.
-| Aspect | Score |⏎|---|---|⏎| Tone | 3 |⏎| Clarity | 4 |"""),
+**Accuracy**: 3/5¦A rating of 3 or higher needs more."""),
     2: forms("""Response B is better written.¦Response B is better in tone, but wrong.¦Response 2 is short.
 If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is a good answer.
 1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
 I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
-The winner gets [1] point.¦[A] is short.¦Winner: see below
-On facts, Response A is better. On style, Response B is better. Neither is short.
-B is worse than A in style.¦Response 1 deserves a 3 for tone.
-In clarity, B > A; in facts, A > B.¦At first sight Response B wins."""),
+The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 }
 """Words that state no verdict."""
 

@@ -12,6 +12,7 @@ from actors.records import JudgeAnswer, Reading, Reason, Score, ScoreRequest
 from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer, RequestScores
 from actors.settings.replica import EngineSettings, JudgeSettings, ModelSettings, RenderSettings
+from deploy.api import compare
 from tests.support.endpoints import QUESTION, application, post, scorer
 from tests.support.models import user
 
@@ -104,12 +105,41 @@ def test_a_principle_is_followed_or_refused(app: Any, scorers: dict[str, OnlineS
 
 def test_the_text_of_messages_is_judged_after_their_reasoning(scorers: dict[str, OnlineScorer]) -> None:
     recording = Recording(scorers[HEAD])
-    objects = [answered("3 + 4 ", "= 7"), {"output": [{"type": "message", "role": "assistant", "content": "7"}]}]
+    objects = [answered("3 + 4 ", "= 7"), {"output": [{"type": "message", "content": "7"}]}]
     response = post(recorded(recording), "/compare", {"conversation_history": QUESTION, "response_objs": objects})
     assert response.json()["mask"] == [True, True]
     (request,) = recording.asked
     assert request.context == (user("What is 3 + 4?"),)
     assert [response.content for response in request.responses] == ["<think>\nhm\n</think>\n\n3 + 4 = 7", "7"]
+
+
+def test_a_conversation_is_read_once_for_all_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+
+    def counting(row: Any) -> Any:
+        turns.append(len(row["responses_create_params"]["input"]))
+        return reader(row)
+
+    reader = compare._READ
+    monkeypatch.setattr(compare, "_READ", counting)
+    conversation = [{"role": role, "content": "3 + 4?"} for role in (*("user", "assistant") * 20, "user")]
+    body = compare.CompareRequest.model_validate(
+        {"conversation_history": conversation, "response_objs": [answered(str(number)) for number in range(50)]}
+    )
+    members = compare._read(body, ())
+    assert sum(turns) == 41 + 50
+    requests = [member for member in members if isinstance(member, ScoreRequest)]
+    assert [request.responses[0].content[-2:].strip() for request in requests] == [str(number) for number in range(50)]
+    assert all(request.context is requests[0].context for request in requests)
+    assert len(requests[0].context) == 41
+
+
+def test_what_is_judged_alone_may_follow_other_turns(app: Any) -> None:
+    doubt = {"type": "message", "role": "user", "content": "Are you sure?"}
+    objects = [answered("7"), {"output": [*answered("9")["output"], doubt, *answered("7")["output"]]}]
+    body = {"conversation_history": QUESTION, "response_objs": objects}
+    for model, reasons in ((HEAD, [None, None]), (JUDGE, ["no_opponent"] * 2)):
+        assert post(app, "/compare", {**body, "model": model}).json()["reasons"] == reasons
 
 
 @pytest.mark.parametrize(

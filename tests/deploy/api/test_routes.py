@@ -666,6 +666,10 @@ def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
     for path, (query, document) in zip(("/score", "/v1/score") * 2, names, strict=True):
         body = post(app, path, {"model": HEAD, query: "What is 3 + 4?", document: answers}).json()
         assert [item["score"] for item in body["data"]] == rewards
+    question = ["What is 3 + 4?"] * len(answers)
+    for queries in (question[0], question):  # a judge of pairs compares the answers to one question with each other
+        body = post(app, "/score", {"model": JUDGE, "queries": queries, "documents": answers}).json()
+        assert [item["index"] for item in body["data"]] == [0, 1, 2]
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         body = {"model": HEAD, "query": "What is 3 + 4?", "documents": answers, "top_n": 2}
         results = post(app, path, body).json()["results"]

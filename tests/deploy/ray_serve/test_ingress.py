@@ -11,15 +11,19 @@ from deploy.ray_serve import ingress
 
 def test_a_call_of_rays_that_hangs_times_out_and_holds_no_thread_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingress, "_STATUS_TIMEOUT_S", 0.05)
-    endpoint, free = ingress._Endpoint(), threading.Event()
-    endpoint._asking = ThreadPoolExecutor(2)
+    calls, free, threads = [0], threading.Event(), ThreadPoolExecutor(1)
+
+    def hanging() -> None:
+        calls[0] += 1
+        free.wait(60)
 
     async def check() -> None:
         for _ in range(5):
             with pytest.raises(TimeoutError):
-                await endpoint._ask(free.wait)
+                await ingress._ask(threads, hanging)
         assert not asyncio.get_running_loop()._default_executor  # type: ignore[attr-defined]
+        assert calls == [1]
         free.set()
-        assert await endpoint._ask(lambda: 7) == 7
+        assert await ingress._ask(threads, lambda: 7) == 7
 
     asyncio.run(check())

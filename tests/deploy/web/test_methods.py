@@ -74,8 +74,9 @@ def test_a_connection_goes_on_after_a_head(address: str) -> None:
         ("HEAD", "/v1/rewards", "POST"),
         ("DELETE", "/classify", "POST, PUT"),
         ("OPTIONS", "/classify", "POST, PUT"),
-        ("POST", "/v1/models", "GET"),
-        ("POST", "/v1/models/any", "GET"),
+        ("POST", "/v1/models", "GET, HEAD"),
+        ("POST", "/v1/models/any", "GET, HEAD"),
+        ("POST", "/docs", "GET, HEAD"),
     ],
 )
 def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: str) -> None:
@@ -88,11 +89,13 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
+        ("/v1/reward", "there is no route /v1/reward; did you mean /v1/rewards? /docs lists all"),
+        ("/chat/completions", "there is no route /chat/completions; did you mean /v1/chat/completions? /docs lists all"),
         ("/qqqqqqqqqq", "there is no route /qqqqqqqqqq. /docs lists all"),
         ("/" + "q" * 200, f"there is no route /{'q' * 79}. /docs lists all"),
     ],
 )
-def test_a_wrong_path_is_told_where_all_are(path: str, message: str) -> None:
+def test_a_wrong_path_is_told_the_nearest(path: str, message: str) -> None:
     for method in ("GET", "POST"):
         answer = send(empty(), method, path)
         assert answer.status_code == 404

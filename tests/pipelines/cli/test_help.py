@@ -158,7 +158,7 @@ def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge:
 def test_export_has_no_settings_of_pairs() -> None:
     names = {leaf.name for leaf in settable(command("export").params)}
     assert names
-    assert not names & {"per", "spill", "pairs", "min_margin", "labels", "pair_seed"}
+    assert not names & {"per", "spill", "pairs", "min_margin", "length_balanced", "labels", "pair_seed"}
 
 
 def test_quick_commands_load_nothing_heavy() -> None:

@@ -55,10 +55,16 @@ def checked(recipe: dict[str, Any]) -> None:
     ("run", "later"),
     [
         ("score", {"filter": {"where": "scores.helpfulness > 1"}, "export": {"trainer": "steerlm"}}),
-        ("score", {"choose": {"strategy": "best"}, "pairs": {"where": "reward > 0"}}),
+        (
+            "score",
+            {"choose": {"strategy": "majority", "voters": ["helpfulness", "verbosity"]}, "pairs": {"where": "reward > 0"}},
+        ),
         ("sample", {"filter": {"where": "candidate_tokens > 3"}}),
         ("refine", {"filter": {"where": "parent is null"}}),
-        ("ensemble", {"filter": {"where": "suspect or scores.other > 1"}, "choose": {"strategy": "best"}}),
+        (
+            "ensemble",
+            {"filter": {"where": "suspect or scores.other > 1"}, "choose": {"strategy": "majority", "voters": ["other"]}},
+        ),
     ],
     ids=str,
 )
@@ -74,6 +80,7 @@ def test_what_can_be_done_is_let_through(corpus: Path, run: str, later: dict[str
         ("score", {"filter": {"top_fraction": 0.1, "quantile": 0.5}}, SettingsError, "don't go together"),
         ("score", {"filter": {"where": "reward > 1", "output": "out/kept"}}, OutputError, "or nested"),
         ("score", {"pairs": {"trainer": "nobody"}}, SettingsError, "--for nobody is no format of pairs"),
+        ("score", {"choose": {"strategy": "majority", "voters": ["kindness"]}}, SettingsError, "needs the scores kindness"),
         ("score", {"choose": {"strategy": "best", "scored": "nowhere"}}, SourceError, "nowhere isn't there"),
         (
             "score",

@@ -134,7 +134,7 @@ def test_a_recipe_is_the_settings_of_its_jobs(tmp_path: Path) -> None:
         (
             "output:",
             "outputs:",
-            "score.outputs isn't a setting; did you mean output or output_price or inputs? Allowed: c",
+            "score.outputs isn't a setting; did you mean output or all_outputs or output_price? Allowed: c",
         ),
         ("turns:", "turn:", "score.corpus.turn isn't a setting; did you mean turns? Allowed: inputs, "),
         ("scored: scored", "5: x", "filter.5"),

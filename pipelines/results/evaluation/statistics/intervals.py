@@ -4,8 +4,9 @@ Wilson      a share of items, each right or wrong: the score interval, which has
 bootstrap   a mean over subsets, or of items with several comparisons: the same items, drawn again with replacement within
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
-            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). A
-            correlation or an F1, which is no such mean, has no interval then
+            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The
+            bounds of an F1, which is no mean and rises with both accuracies, are the F1 of their lower and upper bounds. A
+            correlation is always resampled, and has no interval if all draws are alike
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
@@ -57,7 +58,7 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
     `cells` by subset, of shape (items, cells), NaN where an item lacks a cell. A measure that is NaN has bounds of NaN.
     """
     means = mean_cells(cells, judged)
-    weights = measure_weights(means, measures)
+    weights, moves = measure_weights(means, measures), _moves(means, measures)
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -71,14 +72,22 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         influences = _influences(cells, measure, weights.get(name))
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
+        if measure.is_share and not influences:
+            is_constant = any(
+                np.isin(means.by_subset[subset], (0, 1)).any() for subset, move in moves[name].items() if any(move)
+            )
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
-        is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
         if not is_constant and np.nanmax(draws()[name]) - np.nanmin(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
-        if not influences:
-            return Interval(math.nan, math.nan, "no interval: all draws are alike, and the measure is no sum over items")
-        return Interval(*_combined(value, influences), "Wilson bounds of the subsets, combined (MOVER)")
+        if not measure.is_share and not influences:
+            return Interval(
+                math.nan, math.nan, "no interval: all draws are alike, and a correlation has no bounds of subsets"
+            )
+        down, up = (math.hypot(*distances) for distances in zip(*moves[name].values(), strict=True))
+        combined = _combined(value, influences) if influences else (max(0.0, value - down), min(1.0, value + up))
+        return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
 
     return {measure.name: interval(measure) for measure in measures(means)}
 
@@ -131,6 +140,21 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
         if abs(total - measure.value) < _CLOSE:
             weights[measure.name] = by_subset
     return weights
+
+
+def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+    """How far a measure moves where all cells of a subset are at their lower, and where they are at their upper bounds."""
+    subsets = sorted(means.by_subset)
+    probes = {subset: np.tile(means.by_subset[subset], (1 + 2 * len(subsets), 1)) for subset in subsets}
+    for position, subset in enumerate(subsets):
+        bounds = [wilson(mean, means.count(subset, cell)) for cell, mean in enumerate(means.by_subset[subset])]
+        probes[subset][1 + 2 * position : 3 + 2 * position] = np.transpose(bounds)
+    with np.errstate(all="ignore"):  # cells of a correlation are no shares
+        probed = measures(replace(means, by_subset=probes))
+    return {
+        measure.name: dict(zip(subsets, (measure.value[1:] - measure.value[0]).reshape(-1, 2), strict=True))
+        for measure in probed
+    }
 
 
 def _influences(cells: Mapping[str, Array], measure: Measure, weights: Mapping[str, Array] | None) -> list[_Influence]:

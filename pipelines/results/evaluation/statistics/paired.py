@@ -80,7 +80,7 @@ class PairedComparison:
 def exact_p(first: int, second: int) -> float:
     """The two-sided exact p-value of McNemar's test: of a fair coin, `first` heads and `second` tails or more uneven.
 
-    1.0 where no item is discordant. Right to 9 digits for a million items.
+    1.0 where no item is discordant. Right to 8 digits for a million items.
     """
     # A fair coin's binomial distribution is symmetric, so both tails are alike; `bdtr` is its cumulative function.
     # `scipy.stats.binomtest` does the same, and its import takes longer than many an evaluation.

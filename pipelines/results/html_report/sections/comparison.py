@@ -10,7 +10,7 @@ from pipelines.results.html_report.responses import Responses
 from pipelines.results.html_report.sections.outputs import distribution
 from pipelines.settings.filter_settings import ChoiceSettings
 
-_POINTS = 2_000  # of more, a scatter chart is one blot, and the page grows by 20 bytes a point
+_POINTS = 2_000  # of more, a scatter chart is one blot, and the page grows by up to 40 bytes a point
 
 
 def comparison(first: Responses, second: Responses) -> dict[str, Any]:
@@ -45,5 +45,6 @@ def _ranks(first: Responses, second: Responses) -> dict[str, Any]:
         "rho": rho,
         "points": [columns[side].tolist() for side in "ab"],
         "matched_by": MATCHED_BY[matching.by],
-        "why_not": f"{count:,} responses, matched by {MATCHED_BY[matching.by]}, have a reward in both, or all have the same",
+        "why_not": f"{count:,} responses, matched by {MATCHED_BY[matching.by]}, have a reward in both, and "
+        + ("it takes two" if count < 2 else "one of the folders has a single value"),
     }

@@ -113,7 +113,7 @@ def _language_warnings(rewards: NDArray[np.float64], languages: Sequence[str], m
 
 def spearman(first: NDArray[Any], second: NDArray[Any]) -> float | None:
     """Spearman's rank correlation, equal values sharing their mean rank; None if either has a single value."""
-    if not len(first) or 0 in (np.ptp(first), np.ptp(second)):
+    if min(len(np.unique(first)), len(np.unique(second))) < 2:
         return None
     return float(spearmanr(first, second).statistic)
 

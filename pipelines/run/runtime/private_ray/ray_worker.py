@@ -310,7 +310,6 @@ def _work_as_child(request: Request) -> None:
 
 def _work(request: Request) -> None:
     """In the forked process: restore the requester's environment, folder and arguments, and run Ray's worker program."""
-    import random
     import runpy
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -321,10 +320,9 @@ def _work(request: Request) -> None:
         if os.environ.get(name) != value:
             os.environ[name] = value
     os.chdir(request.folder)
-    random.seed()  # else all forks would draw the same numbers, as for names of temporary files
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed()
+        numpy.random.seed()  # else all forks would draw the same numbers; Python's generator seeds itself after a fork
     setup = ("--serialized-runtime-env-context=", "--language=")
     # The interpreter has the site flags already.
     sys.argv = [argument for argument in request.arguments if argument not in _SITE_FLAGS and not argument.startswith(setup)]

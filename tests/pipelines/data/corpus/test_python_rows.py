@@ -25,14 +25,14 @@ def test_a_value_without_an_object_is_marked_and_all_others_are_as_they_were() -
         (pa.array([0, 2**62], pa.duration("s")), [datetime.timedelta(), NONE]),
         (NO_TEXT, ["a", NONE]),
         (NO_TEXT.dictionary_encode(), ["a", NONE]),
-        (pa.array([[0, NEVER], None, []], pa.list_(TIME)), [NONE, None, []]),
-        (pa.array([[0, NEVER]], pa.list_(TIME, 2)), [NONE]),
+        (pa.array([[0, NEVER], None, []], pa.list_(TIME)), [[HERE, NONE], None, []]),
+        (pa.array([[0, NEVER]], pa.list_(TIME, 2)), [[HERE, NONE]]),
         (pa.array([[("a", 0)], [("a", NEVER)]], pa.map_(pa.string(), TIME)), [[("a", HERE)], NONE]),
         (
             pa.array(
                 [[{"at": NEVER, "text": "x"}], None, [None]], pa.large_list(pa.struct([("at", TIME), ("text", pa.string())]))
             ),
-            [NONE, None, [None]],
+            [[{"at": NONE, "text": "x"}], None, [None]],
         ),
     ]
     for column, values in cases:
@@ -49,3 +49,5 @@ def test_the_rows_are_those_of_arrow_otherwise() -> None:
     assert python_rows(table) == rows * 2
     assert python_rows(table.select([])) == [{}] * 4
     assert python_rows(pa.table({"x": pa.array([NEVER], TIME)}), unconvertible=None) == [{"x": None}]
+    about = pa.array([{"at": NEVER, "text": "x"}], pa.struct([("at", TIME), ("text", pa.string())]))
+    assert python_rows(pa.table({"about": about}), unconvertible=None) == [{"about": {"at": None, "text": "x"}}]

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.data.formats import SHAPES, detect, requests
 from tests.support.asked import chat, contexts, judged, refused, said, user
@@ -129,3 +130,28 @@ def test_a_key_with_a_value_of_another_type_is_described(row: dict[str, Any], sa
     with pytest.raises(Exception, match="no known shape") as refusal:
         detect([row])
     assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "question"),
+    [
+        (
+            {"id": 1, "message": [user("q"), said("a")]},
+            "Did you mean 'messages' by 'message' (messages: `messages`, a list of",
+        ),
+        ({"Messages": [user("q"), said("a")]}, "Did you mean 'messages' by 'Messages' (messages: "),
+        ({"promts": "q", "responce": "a"}, "Did you mean 'prompt' by 'promts', 'response' by 'responce' (prompt-response: "),
+        ({"prompt": "q", "chosn": "a", "rejected": "b"}, "Did you mean 'chosen' by 'chosn' (preference: "),
+    ],
+    ids=str,
+)
+def test_misspelt_keys_are_asked_about(row: dict[str, Any], question: str) -> None:
+    with pytest.raises(SourceError, match="no known shape") as refusal:
+        detect([row])
+    assert question in str(refusal.value)
+
+
+def test_no_question_is_asked_whose_answer_would_not_help() -> None:
+    with pytest.raises(SourceError, match="no known shape") as refusal:
+        detect([{"contents": [{"role": "user", "parts": []}], "id": 1}])
+    assert "Did you mean" not in str(refusal.value)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -137,6 +138,14 @@ def test_the_items_that_the_noise_of_batching_may_decide_are_counted_and_named(t
     assert decided.caveats[0].startswith("No item is decided by 4e-06 or less")
     (unmeasured,) = run(preferences(tmp_path / "u", [(2.0, 1.0), (1.0, 1.0 + 1e-9)]))
     assert (unmeasured.noise, unmeasured.caveats) == (None, [])
+
+
+def test_a_reward_that_is_no_number_is_no_grade(tmp_path: Path) -> None:
+    """NaN > 1 is false, and would count as wrong. Runs of Assay don't write such rewards; what was made otherwise may."""
+    (evaluation,) = run(preferences(tmp_path / "s", [(2.0, 1.0), (math.nan, 1.0), (math.inf, 1.0)]))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.graded, counts.reasons, counts.failed) == (1, {"failed: not_finite": 2}, 2)
+    assert evaluation.figures[0].value == 1.0
 
 
 @pytest.mark.parametrize("benchmark", ["pairs", "reward-bench", "reward-bench-2", "rmb"])
@@ -341,16 +350,19 @@ def test_a_gate_passes_what_is_as_good_and_lists_what_flipped(tmp_path: Path) ->
     assert (drift.responses, round(drift.largest, 9), drift.compared, drift.rank_flips) == (40, 1.0, 20, 2)
 
 
-def test_drift_is_of_all_rewards_and_of_their_order(tmp_path: Path) -> None:
-    before = results(tmp_path, "before", [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)])
-    now = results(tmp_path, "now", [(2.0, 1.0), (2.0, 1.5), (2.0, 3.0)])
+def test_drift_is_by_subset(tmp_path: Path) -> None:
+    subsets = {"subset": ["x", "x", "y"]}
+    before = results(tmp_path, "before", [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)], **subsets)
+    now = results(tmp_path, "now", [(2.0, 1.0), (2.0, 1.5), (2.0, 3.0)], **subsets)
     drift = compared(now, before).drift
     assert drift is not None
-    assert replace(drift, mean=round(drift.mean, 9)) == Drift(6, round(2.5 / 6, 9), 2.0, 3, 1)
+    assert drift.subsets == [Drift("x", 4, 0.125, 0.5, 2, 0), Drift("y", 2, 1.0, 2.0, 1, 1)]
+    assert replace(drift, subsets=(), mean=round(drift.mean, 9)) == Drift(None, 6, round(2.5 / 6, 9), 2.0, 3, 1)
     shown = CliRunner().invoke(cli, ["evaluate", str(now), "--against", str(before), "--max-drop", "100"])
     assert (
         "Rewards of 6 responses: mean difference 0.417, largest 2; 1 of 3 pairs of responses rank otherwise" in shown.output
     )
+    assert "y: 2 responses, mean difference 1, largest 2; 1 of 1 pairs" in shown.output
 
 
 def test_a_headline_that_only_one_of_the_results_has_fails_the_gate(tmp_path: Path) -> None:

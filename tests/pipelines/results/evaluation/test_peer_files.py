@@ -26,7 +26,7 @@ def test_a_field_that_the_rows_lack_is_named_and_its_file_not_written(tmp_path: 
     evaluation, files = of_json(tmp_path, rows, benchmark="reward-bench-2", partial=True)
     assert list(files) == ["eval-set.json"]
     assert files["eval-set.json"]["Math"] == evaluation.figures[0].value
-    message = "peers/ lacks a result file of reward-bench-2's own code: a row has no field 'id', which it holds."
+    message = "peers/ lacks a result file of reward-bench-2's own code: row c.jsonl:0 has no field 'id', which it holds."
     assert evaluation.notes[-1] == message
     (saved,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
     assert saved["notes"][-1] == message

@@ -46,6 +46,7 @@ def test_the_best_in_the_order_of_their_rewards_and_of_equals_the_first() -> Non
         {"strategy": "top-k", "k": 3},
         {"strategy": "all", "floor": 0.0},
         {"strategy": "softmax", "k": 2},
+        {"strategy": "majority", "voters": ("a",)},
     ],
 )
 def test_of_none_nothing_is_kept_and_of_one_that_one(settings: dict[str, Any]) -> None:
@@ -182,13 +183,39 @@ def test_two_are_drawn_one_after_the_other() -> None:
     assert chi_squared < 20.52, "of five degrees of freedom, one in a thousand"
 
 
+# --- elected ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_one_that_most_judges_put_first() -> None:
+    three = [
+        each._replace(scores=scores)
+        for each, scores in zip(
+            candidates(9.0, 1.0, 5.0),
+            ({"a": 1.0, "b": 0.0, "c": 5.0}, {"a": 2.0, "b": 0.5, "c": 4.0}, {"a": 2.0 + 1e-7, "b": 0.0}),
+            strict=True,
+        )
+    ]
+    assert places(three, strategy="majority", voters=("b", "b", "c")) == [1]
+    assert places(three, strategy="majority", voters=("b", "c")) == [0], "one vote each: the higher reward"
+    assert places(three, strategy="majority", voters=("a",)) == [2], (
+        "of scores that are equal the one with the higher reward"
+    )
+    assert places(three[1:], strategy="majority", voters=("c",)) == [1], "who has no score gets no vote"
+
+
 # --- what doesn't go together ----------------------------------------------------------------------------------------
 
 
 def test_what_doesnt_go_together_is_told() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"strategy": "all"}, "--strategy all keeps everything: give --set floor=... or --set distinct=..., too"),
+        ({"strategy": "majority"}, "--strategy majority and voters go together"),
+        ({"strategy": "best", "voters": ("a",)}, "--strategy majority and voters go together: the names, in `scores`"),
         ({"strategy": "best", "k": 2}, "-k 2 goes with --strategy top-k and softmax, and not with best"),
+        (
+            {"strategy": "majority", "voters": ("a",), "k": 3},
+            "-k 3 goes with --strategy top-k and softmax, and not with majority",
+        ),
         ({"strategy": "all", "floor": 0.0, "k": 2}, "-k 2 goes with"),
     ]
     for request, says in cases:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.errors import ExpressionError, SourceError
+from actors.errors import ExpressionError, SettingsError, SourceError
 from pipelines.data.formats import OwnColumns, RowShape
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.scored_corpus.read_back import Reader
@@ -120,6 +120,8 @@ def test_named_scores_and_columns_of_ones_own_come_back(tmp_path: Path) -> None:
     chosen = rows_in(tmp_path / "out")
     assert [row["scores"] for row in chosen] == [rewards[0][at] for at in (1, 0, 2)], "a score that isn't there is none"
     assert [row["messages"][0]["content"] for row in chosen] == ["s"] * 3
+    choose(folder, tmp_path / "elected", strategy="majority", voters=("a", "b"))
+    assert texts(tmp_path / "elected") == ["a"], "one vote each for a and c"
 
 
 @PER
@@ -150,6 +152,16 @@ def test_an_ensemble_in_which_a_member_was_shown_the_reasoning_goes_by_the_whole
         for members in ({"a": by_reasoning["strip"], "b": by_reasoning["strip"]}, by_reasoning)
     ]
     assert stripped == [True, False]
+
+
+def test_a_judge_that_gave_a_prompt_no_score_has_no_vote_there(tmp_path: Path) -> None:
+    """As z-scores are missing where all candidates are equal, in an ensemble that goes by another number."""
+    rewards = [[{"reward": 1.0}, {"reward": 2.0}], [{"reward": 1.0, "z": 5.0}, {"reward": 2.0, "z": 4.0}]]
+    folder = drawn(tmp_path / "in", *rewards, outputs=("reward", "z"))
+    choose(folder, tmp_path / "out", strategy="majority", voters=("z",))
+    assert sorted(texts(tmp_path / "out")) == ["0.1", "1.0"]
+    with pytest.raises(SettingsError, match=r"needs the scores nobody, which the corpus hasn't: it has reward, z"):
+        choose(folder, tmp_path / "other", strategy="majority", voters=("z", "nobody"))
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(t
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     shutil.rmtree(out / "pairs")
     assert [line for line in run_recipe() if line.startswith("{")] == first
-    recipe["choose"] |= {"strategy": "top-k", "k": 2}
+    recipe["choose"] |= {"strategy": "majority", "voters": ["reward"]}
     with pytest.raises(AssertionError, match="--overwrite replaces it"):
         run_recipe()
     recipe["choose"] = {"scored": folder, "output": str(out / "choose"), "strategy": "best"}

@@ -27,6 +27,7 @@ SETTINGS = st.builds(
     PairingSettings,
     pairs=st.sampled_from(PairsOf),
     min_margin=st.sampled_from([0.0, 0.5, 2.0]),
+    length_balanced=st.booleans(),
     pair_seed=st.integers(0, 3),
 )
 
@@ -92,8 +93,14 @@ def test_one_partner_of_the_best_is_the_worst_the_nearest_in_length_or_any(
     assert len(one_pair) == bool(couples)
     for pair in one_pair:
         assert pair.chosen is best
-        if settings.pairs is PairsOf.BEST_WORST:
+        if settings.length_balanced:
+            assert _length_gap(pair) == min(map(_length_gap, couples))
+        elif settings.pairs is PairsOf.BEST_WORST:
             assert pair.margin == max(couple.margin for couple in couples)
+
+
+def _length_gap(pair: PreferencePair) -> int:
+    return abs(len(pair.chosen.text) - len(pair.rejected.text))
 
 
 @given(
@@ -148,6 +155,14 @@ def test_only_the_sides_of_the_pair_are_read() -> None:
 
     assert places([noting(each) for each in candidates(*range(8))]) == [(7, 0)]
     assert set(read) == {"candidate[7]", "candidate[0]"}
+
+
+def test_balanced_lengths_win_over_a_larger_margin_and_lose_against_too_small_a_one() -> None:
+    candidates = worded((5.0, "x" * 10), (4.0, "y" * 10), (2.0, "y" * 14), (1.0, "y" * 30))
+    assert places(candidates, length_balanced=True) == [(0, 1)]
+    assert places(candidates, length_balanced=True, min_margin=2.0) == [(0, 2)]
+    assert places(candidates, length_balanced=True, min_margin=3.5) == [(0, 3)]
+    assert places(worded((5.0, "xx"), (2.0, "x"), (1.0, "xxx")), length_balanced=True) == [(0, 2)], "of the same, the worst"
 
 
 def test_random_ones_differ_by_prompt_and_seed_and_all_come_up() -> None:

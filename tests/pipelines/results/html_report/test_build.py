@@ -163,6 +163,7 @@ def test_spearman_of_ties_and_of_what_is_all_alike() -> None:
     assert spearman(first, second) == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert spearman(first, first**3) == pytest.approx(1)
     assert spearman(first, np.ones(5)) is None
+    assert spearman(first, np.full(5, np.inf)) is None
 
 
 def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tmp_path: Path) -> None:
@@ -286,6 +287,14 @@ def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet:
             html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
 
 
+@pytest.mark.parametrize("name", ["part_at", "row_at"])
+def test_a_column_by_a_name_of_the_reports_is_refused(tmp_path: Path, name: str) -> None:
+    rows = [chat("q", f"a{index}", **{name: index}) for index in range(3)]
+    folder = judged_corpus(tmp_path / "s", rows, [[1.0]] * 3, MESSAGES, parquet=True)
+    with pytest.raises(SettingsError, match=f"--by {name}: the report uses this name itself"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
+
+
 def test_outputs_and_candidates_make_groups_too(tmp_path: Path) -> None:
     with open_all(corpus(tmp_path / "s", [1.0, 2.0, 2.0]), "scores.reward", "status") as responses:
         scores, status = groups(responses, ["scores.reward", "status"])
@@ -407,6 +416,13 @@ def test_folders_without_a_common_file_or_texts_have_no_rank_correlation(tmp_pat
     assert result["rho"] is None
     assert "There is no rank correlation: " in page
     assert "can only be matched by content" in page
+
+
+@pytest.mark.parametrize(("rewards", "why"), [([1.0], "it takes two"), ([1.0] * 2, "one of the folders has a single value")])
+def test_too_few_or_equal_rewards_have_no_rank_correlation(tmp_path: Path, rewards: list[float | None], why: str) -> None:
+    result, page = compared(tmp_path, corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", rewards))
+    assert result["rho"] is None
+    assert f"have a reward in both, and {why}." in page
 
 
 def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:

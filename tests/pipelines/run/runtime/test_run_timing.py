@@ -142,8 +142,13 @@ def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts) -> None:
     with session(parts, working_engine) as progress:
         progress.part_done(commit(parts, 0))
     (path,) = Path(parts.folder, "sessions").iterdir()
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": "three"}))
-    assert "can't be read: its duration is unknown" in str(read_run_work(parts, len(parts.listing())).why)
+    path.with_name(f"copy-of-{path.name}").write_bytes(path.read_bytes())
+    work = read_run_work(parts, len(parts.listing()))
+    assert (work.why, work.computed_tokens) == (None, 70), "a copy isn't counted either"
+    path.with_name(f"1{path.name[1:]}").write_text(json.dumps(json.loads(path.read_text()) | {"parts": "three"}))
+    work = read_run_work(parts, len(parts.listing()))
+    assert work.why == f"a session's note can't be read ({path.with_name(f'1{path.name[1:]}')}): its duration is unknown"
+    assert work.computed_tokens == 70, "those of the other session"
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:

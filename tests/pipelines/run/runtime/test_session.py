@@ -3,10 +3,32 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pipelines.run.runtime import session
 from tests.conftest import REPOSITORY
+
+
+def test_rays_own_folder_goes_also_when_its_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "set")
+    folder = tmp_path / "session"
+    folder.mkdir()
+    context = SimpleNamespace(address_info={"session_dir": str(folder)})
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session, "start_ray", lambda **_: context)
+    monkeypatch.setattr(session.signal, "signal", lambda *_: None)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_end_executions", interrupted)
+    with pytest.raises(KeyboardInterrupt), session.ray_session():
+        assert folder.exists()
+    assert not folder.exists()
+
 
 STOPPED_EARLY = """
 import os, sys, threading, time

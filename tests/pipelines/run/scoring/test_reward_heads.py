@@ -64,3 +64,14 @@ def test_each_step_has_a_reward_of_its_own(tmp_path: Path) -> None:
     )
     (kept,) = [json.loads(line) for path in (tmp_path / "kept").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert kept["steps"] == three["steps"]
+
+
+def test_only_a_pair_diverges(tmp_path: Path) -> None:
+    rows = [{"prompt": "a", "chosen": "yes", "rejected": "no"}, {"prompt": "a", "chosen": "yes", "rejected": ""}]
+    corpus = write(tmp_path / "c.jsonl", lines(rows))
+    score(settings(corpus, tmp_path / "out", model="tiny-mean-variance", diverging_lambda=0.0))
+    chosen, rejected, alone, _ = scored(tmp_path / "out")
+    apart = abs(chosen["reward"] - rejected["reward"])
+    assert chosen["scores"]["diverging"] == rejected["scores"]["diverging"] == apart
+    assert alone["scores"]["diverging"] is None
+    assert alone["scores"]["mean"] == alone["reward"]

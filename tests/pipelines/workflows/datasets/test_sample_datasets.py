@@ -198,6 +198,7 @@ def test_among_equals_the_first_counts_whatever_comes_first() -> None:
         (lambda data: pairs(data, "nobody"), "--for nobody is no format"),
         (lambda data: pairs(data, "trl", overwrite=True), "overwrite: a dataset is no folder"),
         (lambda data: export(data, "kto"), "give --threshold"),
+        (lambda data: choose(data, "majority", voters=("nobody",)), "needs the scores nobody"),
     ],
 )
 def test_what_cant_be_made_is_told_at_once(drawn: Dataset, made: Any, message: str) -> None:

@@ -226,6 +226,7 @@ def test_a_baseline_is_of_responses_to_which_all_members_were_shown_the_same(tmp
     [
         ({3: [*ROW, *ROW]}, (), r"don't hold the same responses: of a 10, b 11 responses, all of them have 10"),
         ({9: []}, (), r"don't hold the same responses: of a 10, b 9 responses, all of them have 9"),
+        ({3: [*ROW, *ROW], 9: []}, (), r"the same responses: of a 10, b 10 responses, all of them have 9"),
         ({}, (4, 6), "the members weren't made of the same files: b of others than a"),
     ],
 )

@@ -113,12 +113,29 @@ def halves(erroneous: tuple[int, int], correct: tuple[int, int]) -> Array:
     return np.array([*wrong, *right])
 
 
-def test_an_f1_is_resampled_and_has_no_interval_where_no_draw_could_differ() -> None:
+def test_an_f1_with_a_half_at_an_end_has_that_of_both_bounds() -> None:
+    cases: list[tuple[tuple[int, int], tuple[int, int]]] = [
+        ((20, 20), (20, 20)),
+        ((0, 4), (0, 3)),
+        ((2, 7), (0, 4)),
+        ((0, 5), (3, 4)),
+        ((20, 20), (9, 20)),
+        ((0, 9), (9, 9)),
+    ]
+    for erroneous, correct in cases:
+        low, high, method = intervals.intervals({"gsm8k": halves(erroneous, correct)}, False, PROCESSBENCH.measures)["gsm8k"]
+        ends = (intervals.wilson(right / n, n) for right, n in (erroneous, correct))
+        expected = [2 * a * b / (a + b) if a + b else 0.0 for a, b in zip(*ends, strict=True)]
+        assert (low, high) == pytest.approx(expected)
+        assert "MOVER" in method
+
+
+def test_an_f1_of_halves_that_vary_is_resampled_and_a_mean_combines_subsets() -> None:
     varying = intervals.intervals({"gsm8k": halves((12, 20), (9, 20))}, False, PROCESSBENCH.measures)["gsm8k"]
     assert "bootstrap" in varying.method
-    low, high, method = intervals.intervals({"gsm8k": halves((0, 9), (9, 9))}, False, PROCESSBENCH.measures)["gsm8k"]
-    assert np.isnan([low, high]).all()
-    assert "no interval" in method
+    by_subset = {name: halves((0, 4), (0, 4)) for name in ("gsm8k", "math", "olympiadbench", "omnimath")}
+    low, high, _ = intervals.intervals(by_subset, False, PROCESSBENCH.measures)["score"]
+    assert (low, high) == pytest.approx((0.0, intervals.wilson(0, 4)[1] / 2))
 
 
 def test_a_correlation_that_is_the_same_in_all_draws_has_no_interval() -> None:
