@@ -67,6 +67,8 @@ class ChoiceOfCandidates(Settings):
     softmax_temperature: float = Field(default=1.0, gt=0)
     """temperature of softmax, in the unit of the rewards; a lower value keeps high rewards more often, a very high one keeps
     all alike"""
+    voters: tuple[str, ...] = ()
+    """majority: names in `scores` that vote, one for each judge of an ensemble"""
     distinct: Annotated[float, Field(gt=0, le=1)] | None = None
     """keep only the best of similar candidates: threshold of the Indel similarity of the judged texts (without stripped
     reasoning), where 1 means equal texts"""
