@@ -117,6 +117,9 @@ class PairingSettings(Settings):
     min_margin: float = Field(default=0.0, ge=0, json_schema_extra=OPTION)
     """minimum difference of the rewards in a pair, in their unit; with 0 any two different rewards make one, however near
     they are"""
+    length_balanced: bool = False
+    """best-worst and best-random: pair the best with the candidate nearest to it in length, of those that reach --min-margin
+    """
     labels: LabelsOfCorpus = LabelsOfCorpus.IGNORE
     """rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and count them;
     agree: drop pairs that contradict it; require: keep only pairs that a label confirms"""
