@@ -67,6 +67,8 @@ class ChoiceOfCandidates(Settings):
     softmax_temperature: float = Field(default=1.0, gt=0)
     """temperature of softmax, in the unit of the rewards; a lower value keeps high rewards more often, a very high one keeps
     all alike"""
+    voters: tuple[str, ...] = ()
+    """majority: names in `scores` that vote, one for each judge of an ensemble"""
     distinct: Annotated[float, Field(gt=0, le=1)] | None = None
     """keep only the best of similar candidates: threshold of the Indel similarity of the judged texts (without stripped
     reasoning), where 1 means equal texts"""
@@ -115,6 +117,9 @@ class PairingSettings(Settings):
     min_margin: float = Field(default=0.0, ge=0, json_schema_extra=OPTION)
     """minimum difference of the rewards in a pair, in their unit; with 0 any two different rewards make one, however near
     they are"""
+    length_balanced: bool = False
+    """best-worst and best-random: pair the best with the candidate nearest to it in length, of those that reach --min-margin
+    """
     labels: LabelsOfCorpus = LabelsOfCorpus.IGNORE
     """rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and count them;
     agree: drop pairs that contradict it; require: keep only pairs that a label confirms"""
