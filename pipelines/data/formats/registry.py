@@ -250,7 +250,7 @@ def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     unknown = [key for key in list(row)[:_TRIED_KEYS] if key not in keys_read]
     near = {key: difflib.get_close_matches(key.lower(), keys_read - row.keys(), n=1, cutoff=_LEAST_ALIKE) for key in unknown}
     meant = {key: names[0] for key, names in near.items() if names}
-    renamed = {meant.get(key, key): value for key, value in row.items()}
+    renamed: dict[str, object] = {meant.get(key, key): value for key, value in row.items()}
     # A name that is near is no help by itself: `contents` is near `context`, and Gemini's turns are no conversation here.
     shape = next((shape for shape in available.values() if meant and shape.looks_like(renamed)), None)
     names = [f"{name!r} by {key[:40]!a}" for key, name in meant.items() if shape is not None and name in shape.reads]

@@ -11,7 +11,7 @@ from actors.records import RenderedRequest, Status
 from actors.scorers.head_scorer import Scores
 from pipelines.data.storage import Folder
 from pipelines.folders.score_store import stored_scores
-from pipelines.folders.score_store.segments import read_content, segment_names
+from pipelines.folders.score_store.segments import read_content, segment_names, write_segment
 from pipelines.folders.score_store.stored_scores import StoredScores
 from tests.pipelines.data.storage.conftest import folder as a_folder
 from tests.support.engines import until
@@ -192,7 +192,7 @@ def test_threads_of_one_process_score_at_once_and_write_together(folder: Folder)
 
 def test_what_is_being_written_isnt_asked_for_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(folder)
-    write = stored_scores.write_segment
+    write = write_segment
     missing: list[int] = []
 
     def look_while_writing(*arguments: Any) -> Any:

@@ -17,9 +17,9 @@ def test_rays_own_folder_goes_also_when_its_end_is_interrupted(tmp_path: Path, m
     folder = tmp_path / "session"
     folder.mkdir()
     context = SimpleNamespace(address_info={"session_dir": str(folder)})
-    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr(session, "start_ray", lambda **_: context)
-    monkeypatch.setattr(session.signal, "signal", lambda *_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
 
     def interrupted() -> None:
         raise KeyboardInterrupt
