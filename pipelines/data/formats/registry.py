@@ -237,7 +237,7 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
 
     Where two keys may be the prompt, neither is taken for it.
     """
-    row = next((row for row in rows if isinstance(row, dict)), {})
+    row: dict[str, object] = next((row for row in rows if isinstance(row, dict)), {})
     keys_read = {key for shape in available.values() for key in shape.reads}
     held = [f"{key!r} holds {describe(row[key])}" for key in row if key in keys_read]
     return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""
@@ -245,7 +245,7 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
 
 def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     """A question about the misspelt keys of the first row, which with the right ones would have a shape; else empty."""
-    row = next((row for row in rows if isinstance(row, dict)), {})
+    row: dict[str, object] = next((row for row in rows if isinstance(row, dict)), {})
     keys_read = {key for shape in available.values() for key in shape.reads}
     unknown = [key for key in list(row)[:_TRIED_KEYS] if key not in keys_read]
     near = {key: difflib.get_close_matches(key.lower(), keys_read - row.keys(), n=1, cutoff=_LEAST_ALIKE) for key in unknown}
