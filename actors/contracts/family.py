@@ -18,14 +18,11 @@ from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Rol
 from actors.settings.replica import AS_PUBLISHED, ReadSettings, RenderSettings
 from actors.text.tool_calls import blank_calls, blank_json, write_turn
 
+# The field of a question that holds the principle which it is about: one of the request's, or of the run's.
 PRINCIPLE = JudgeRole.PRINCIPLE.value
-"""The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
-REFERENCE = "reference"
-"""The field with the right answer, or one that is known to be good."""
-CRITERIA = "criteria"
-"""The field with a row's own criteria, as JSON."""
-OF_ROW = "row."
-"""How the names of fields begin that are columns of the row, by their path."""
+REFERENCE = "reference"  # the field with the right answer, or one that is known to be good
+CRITERIA = "criteria"  # the field with a row's own criteria, as JSON
+OF_ROW = "row."  # how the names of fields begin that are columns of the row, by their path
 
 Rows = Sequence[Sequence[float]]
 """The head's raw outputs at each position where a prompt is read."""

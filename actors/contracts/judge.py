@@ -155,24 +155,7 @@ class Judge(Family):
         """
         judge = copy.copy(self)
         judge.asks, judge.verdict_ids = settings, verdict_ids
-        # At temperature 0 a prompt has one text, so there are as many different votes as prompts: one, both orders of a
-        # pair, or as many orders of a list as there are votes.
-        distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
-        if settings.temperature == 0 and judge.votes > distinct:
-            raise SettingsError(f"--votes {judge.votes} at judge.temperature=0 would all be the same; give one above 0")
-        if settings.rubric is not None and self.name != "rubric":
-            raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
-        if settings.criteria_calls != "all" and not self.row_outputs:
-            raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {self.name} has no criteria of a row's own")
-        if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
-            raise SettingsError(f"judge.aggregate={settings.aggregate}: {self.name} doesn't compare responses")
-        if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
-            raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
-        names = [name.lower() for name in judge.outputs()]
-        if duplicates := [name for name in names if names.count(name) > 1]:
-            raise SettingsError(
-                f"two outputs would be called {duplicates[0]!r}, which SQL can't tell apart; give other names"
-            )
+        _check_settings(judge)
         return judge
 
     @property
@@ -389,3 +372,23 @@ def deviation_of(values: Sequence[float]) -> float | None:
         return None
     mean = fmean(values)
     return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+
+
+def _check_settings(judge: Judge) -> None:
+    settings = judge.asks
+    # At temperature 0 a prompt has one text, so there are as many different votes as prompts: one, both orders of a
+    # pair, or as many orders of a list as there are votes.
+    distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
+    if settings.temperature == 0 and judge.votes > distinct:
+        raise SettingsError(f"--votes {judge.votes} at judge.temperature=0 would all be the same; give one above 0")
+    if settings.rubric is not None and judge.name != "rubric":
+        raise SettingsError(f"--rubric is a prompt for any chat model, and --family {judge.name} has a prompt of its own")
+    if settings.criteria_calls != "all" and not judge.row_outputs:
+        raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {judge.name} has no criteria of a row's own")
+    if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
+        raise SettingsError(f"judge.aggregate={settings.aggregate}: {judge.name} doesn't compare responses")
+    if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
+        raise SettingsError(f"--pairs {settings.pairs}: {judge.name} doesn't compare two responses at a time")
+    names = [name.lower() for name in judge.outputs()]
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise SettingsError(f"two outputs would be called {duplicates[0]!r}, which SQL can't tell apart; give other names")
