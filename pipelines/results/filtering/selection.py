@@ -190,8 +190,8 @@ def _fraction_boundary(database: DuckDBPyConnection, fraction: float, total: int
 def _quantile_boundary(database: DuckDBPyConnection, q: float, total: int) -> Boundary:
     """The quantile `q`: `numpy.quantile(values, q)` to the bit, but for the sign of a zero.
 
-    Where an expression gave infinities (DuckDB's 1 / 0 is one), and the interpolation would be NaN, the upper neighbour is
-    taken: that keeps the same responses as any number between the two.
+    Where the interpolation would be NaN or overflow, as a neighbour is infinite (DuckDB's 1 / 0 is) or the two are too far
+    apart, the upper neighbour is taken: that keeps the same responses as any number between the two.
     """
     # Of four values and q = 0.5 the quantile has the index 1.5, counted from the least, so its lower neighbour is the third
     # greatest, and its upper one the second. Above 2**53 the product is rounded, and may come out over total - 1.

@@ -19,6 +19,7 @@ from actors.contracts.judge import Judge
 from actors.contracts.showings import Shows
 from actors.errors import OutputError, SettingsError, SourceError
 from actors.records import Message, RenderedRequest, Role, ScoreRequest
+from actors.reward_model import resolve_model
 from actors.settings.verifier import is_verifier
 from actors.text.tool_calls import as_messages
 from pipelines.data import storage
@@ -64,7 +65,7 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     progress = progress or Progress()
     if is_verifier(settings.model.model):
         raise SettingsError(f"{settings.model.model} compares by code, and has no bias to certify: give a head or a judge")
-    settings = settings.model_copy(update={"corpus": _corpus(settings.corpus)})
+    settings = settings.model_copy(update={"corpus": _corpus(settings)})
     plan = resolve_run.resolve(settings, notify=progress.noted)
     progress.planned(plan.shape_found)
     sample = read_sample(plan.files, settings.corpus.max_record_bytes).rows
@@ -101,8 +102,9 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     return certificate
 
 
-def _corpus(corpus: CorpusSettings) -> CorpusSettings:
+def _corpus(settings: CertifySettings) -> CorpusSettings:
     """The corpus; of a scored folder the files that it was made of, read as they were."""
+    corpus = settings.corpus
     (first, *more) = corpus.inputs
     manifest = read_manifest(first) if not more and storage.is_folder(first) else None
     if manifest is None:
@@ -113,13 +115,16 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
     reading: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
     # Fields that were read from a column of another name. The others are found by themselves, if this model reads them.
     named = {name: of for name, of in first_run["fields"].items() if of not in (name, name.removeprefix("row."))}
-    reading |= {"field": named} if named else {}
+    if named:  # by another model, perhaps, whose fields would be refused if this one doesn't read them
+        family = resolve_model(settings.model, settings.render).family
+        names = {*family.field_names, *((PRINCIPLE,) if family.takes_principles else ())}
+        reading["field"] = {name: of for name, of in named.items() if name in names}
     if first_run["own_columns"]:
         columns = OwnColumns.read(first_run["own_columns"])
         reading |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
         reading |= {"conversation_column": columns.conversations or None, "system_column": columns.system}
-    settings = corpus.model_dump(exclude_defaults=True)
-    reading = {name: value for name, value in reading.items() if name not in settings}
+    given_here = corpus.model_dump(exclude_defaults=True)
+    reading = {name: value for name, value in reading.items() if name not in given_here}
     return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), **reading})
 
 

@@ -54,7 +54,7 @@ _FORM = re.compile(
 
 
 def _pad(text: str) -> str:
-    # About twice as long, by 100 characters at the least and 4,000 at the most, as docs/guides/certify.md says.
+    # About twice as long, by whole paddings: one, of 225 characters, at the least, and 4,000 characters at the most.
     times = 1 + min(len(text), 4000 - len(_PADDING)) // len(_PADDING)
     return f"{text}\n\n{_PADDING * times}".rstrip()
 

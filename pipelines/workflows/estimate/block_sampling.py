@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from actors.errors import SettingsError
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.data.corpus.readers import BLANK, NOTE, START, bytes_per_position, read
+from pipelines.data.corpus.readers import BLANK, NOTE, START, bytes_per_position, raw_rows, read
 from pipelines.data.corpus.units import Unit, row_groups
 from pipelines.workflows.estimate.intervals import DrawnUnits
 from pipelines.workflows.estimate.tally import QUANTITIES, Tally, Values
@@ -33,6 +33,7 @@ from pipelines.workflows.estimate.tally import QUANTITIES, Tally, Values
 _BLOCKS, _BLOCK_ROWS = 250, 8
 _FEWEST_UNITS = 16  # blocks, or files, of each kind of file at the least: fewer don't show how much all of them differ
 _READ_THROUGH = 2 * 2**30  # bytes on disk that are read from the start of files: about ten minutes of one core
+_PLACES, _PLACE_BYTES = 20, 2**16  # random places of the text, and the bytes there, by which rows are measured
 
 Count = Callable[[pa.Table], Tally]
 OnProgress = Callable[[int, int], None]  # blocks (or files, where they are read through) that are done, and of how many
@@ -92,7 +93,7 @@ class Sample:
 class BlockSampler:
     """Samples the rows of a corpus. Equal seeds draw equal rows of equal files.
 
-    `count` tallies a table of raw rows; by `row_bytes`, about the bytes of a row, blocks are cut.
+    `count` tallies a table of raw rows; `row_bytes` is a first guess at the bytes of a row.
     """
 
     count: Count
@@ -129,7 +130,7 @@ class BlockSampler:
         Blocks are numbered through all files, and no block lies in two files: the last block of a file is shorter.
         """
         is_parquet = files[0].kind is FileKind.PARQUET
-        row_length = 1.0 if is_parquet else self.row_bytes  # in positions: rows, or bytes
+        row_length = 1.0 if is_parquet else self._measured_row_bytes(files)  # in positions: rows, or bytes
         length = max(1, round(self._block_rows * row_length))
         extents = [file.extent or 0 for file in files]
         # ends[i] is the number of the first block after file i, so ends[-1] is how many blocks there are.
@@ -150,6 +151,17 @@ class BlockSampler:
         part = DrawnUnits(_values(tallies), np.array(sizes, np.float64), sum(extents), ends[-1], rows_known=is_parquet)
         sample.parts.append(part)
         sample.add(tallies, part.weight)
+
+    def _measured_row_bytes(self, files: Sequence[InputFile]) -> float:
+        # At random places: the first rows of files are often unlike the others. Blocks that are cut by rows which are much
+        # too long hold hundreds of the others, and of blocks by rows which are too short nearly all hold none.
+        rows = size = 0
+        for file in self._rng.choices(files, [file.extent or 0 for file in files], k=_PLACES):
+            start = self._rng.randrange(file.extent or 1)
+            piece = Range(start, min(start + _PLACE_BYTES, file.extent or 0))
+            for row in raw_rows(Unit(file, piece), self.max_record_bytes):
+                rows, size = rows + 1, size + row.end - row.start
+        return size / rows if rows else self.row_bytes
 
     def _tally_blocks(self, file: InputFile, blocks: Sequence[Range]) -> Iterator[Tally]:
         # In ascending order, so that a file is read forward.

@@ -203,10 +203,13 @@ def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -
 def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineSpeed:
     """The speed of an engine in an earlier run.
 
-    Raises `SettingsError` if the run has no timing, or if its engines had another layout, or CPUs where these have GPUs.
+    Raises `SettingsError` if the run tells no timing or no layout, or if its engines had another layout, or CPUs where these
+    have GPUs.
     """
     layout = basis.engine_layout
     tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
+    if tensor is None or pipeline is None:
+        raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
     if (tensor, pipeline) != layout:  # the speed of one layout says nothing of another's
         raise SettingsError(
             f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "

@@ -39,6 +39,7 @@ def engine_options(size: Size, card: CardSettings, layout: Layout, dtype: str) -
         arguments["quantization"] = "fp8"
     if layout.pipeline_parallel > 1:
         options.append(f"--set engine.pipeline_parallel={layout.pipeline_parallel}")
+    # vLLM computes weights that it quantises in 16 bits.
     if (planned := precision_of(card.precision or dtype)) != precision_of(size.dtype):
         options.append(f"--set model.dtype={planned}")
     return " ".join([*options, *(f"--set engine.engine_args.{name}={value}" for name, value in arguments.items())])

@@ -67,8 +67,8 @@ def skewed(rows: int, seed: int = 1) -> list[int]:
     return sorted(int(length) for length in np.minimum(rng.lognormal(5, 1.1, rows), 9000) + 1)
 
 
-def sampled(files: Sequence[InputFile], rows: int, seed: int) -> Sample:
-    return BlockSampler(count, MOST_BYTES, ROW_BYTES, seed).sample(files, rows)
+def sampled(files: Sequence[InputFile], rows: int, seed: int, row_bytes: float = ROW_BYTES) -> Sample:
+    return BlockSampler(count, MOST_BYTES, row_bytes, seed).sample(files, rows)
 
 
 def estimated(sample: Sample, seed: int = 0) -> dict[str, Estimate]:
@@ -157,6 +157,22 @@ def test_rows_longer_than_a_block_leave_blocks_without_one(tmp_path: Path) -> No
     lengths = [[1500] * 40 + [5] * 400]
     facts = truth(lengths)
     check_trials(corpus(tmp_path, "jsonl", lengths), 64, {name: facts[name] for name in ("tokens", "rows")})
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz"])
+def test_the_first_rows_being_unlike_the_rest_makes_no_more_work(tmp_path: Path, kind: str) -> None:
+    """Where a file begins with long rows, blocks that are cut by these hold very many of the short ones."""
+    sample = sampled(corpus(tmp_path, kind, [[6000] * 20 + [10] * 20_000]), 400, 3, row_bytes=6000.0)
+    assert sample.seen.rows <= 4 * 400 + 400
+    assert holds(estimated(sample)["rows"], 20_020)
+
+
+def test_files_that_begin_with_short_rows_are_sampled_by_their_long_ones(tmp_path: Path) -> None:
+    """Blocks that are cut by the short ones would hold next to none of the long ones: some 20 of 2,000 rows."""
+    files = corpus(tmp_path, "jsonl", [[10] * 20 + [1900] * 130] * 20)
+    sample = sampled(files, 800, 3, row_bytes=22.0)
+    assert 400 <= sample.seen.rows <= 1600
+    assert holds(estimated(sample)["rows"], 3000)
 
 
 @pytest.mark.long

@@ -212,6 +212,8 @@ def test_a_run_whose_engines_were_laid_out_otherwise_doesnt_say_how_fast_it_is(t
     with pytest.raises(SettingsError, match=r"engines of 4 x 1 GPUs, and here one takes 1 x 1"):
         billed(judge, layout=None, like=folder)
     assert billed(judge, tokens_per_s=10_000, written_per_s=100, like=folder).written == Estimate(3500, 3500, 3500)
+    with pytest.raises(SettingsError, match="doesn't tell how many GPUs"):
+        billed(judge, like=earlier(tmp_path / "old", {}, made_with={}))
 
 
 def test_the_speed_of_a_run_on_cpus_is_no_gpus(tmp_path: Path, head: RewardModel) -> None:
