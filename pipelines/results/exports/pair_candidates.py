@@ -63,7 +63,7 @@ def _rejected_partner(best: Candidate, others: Sequence[Candidate], settings: Pa
         # `min` returns the first of equals, so of texts of the same length the one with the lowest reward.
         return min(worse, key=lambda candidate: abs(len(candidate.text) - len(best.text)), default=None)
     if settings.pairs is PairsOf.BEST_RANDOM:
-        descending = list(worse)[::-1]  # the draw is by position, and so by the order in which pairs are written
+        descending = list(worse)[::-1]  # `choice` draws by position: in another order other pairs would be made
         # Seeded by the prompt, not by its place: the same prompt gets the same pair in any file, and with any workers.
         return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(descending) if descending else None
     return next(worse, None)

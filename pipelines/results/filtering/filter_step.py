@@ -209,7 +209,6 @@ class FilterStep:
 
     @property
     def reads(self) -> list[str]:
-        # In the order of the parts: a reader of Parquet gives columns in theirs, whatever it is asked for.
         needed = self.evaluator.columns.union(*(target.reads for target in self.targets))
         return [name for name in self.columns.schema.names if name in needed]
 
