@@ -122,9 +122,6 @@ class Family(ABC):
     any_model: ClassVar[bool] = False
     # Whether its scores have further names, which differ by row.
     row_outputs: ClassVar[bool] = False
-    # Whether a response's outputs depend on the others of its request, also where each has a prompt of its own: then the
-    # score store keeps the request as a whole.
-    compares: ClassVar[bool] = False
     # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
     # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
@@ -358,8 +355,16 @@ class Family(ABC):
         return weighted_reward(self.read(values), weights)
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """Outputs to add to each response of a request, for families with `compares`; `scores` is empty without a reward."""
+        """Outputs that compare the responses of a request, to be added to each; `scores` is empty without a reward."""
         return [{}] * len(scores)
+
+    @property
+    def compares(self) -> bool:
+        """Whether a response's outputs depend on the others of its request, also where each has a prompt of its own.
+
+        Then the score store keeps the request as a whole. Derived, so that no family with `compared` can forget to say it.
+        """
+        return type(self).compared is not Family.compared
 
 
 class OneLogit(Family):
