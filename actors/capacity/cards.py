@@ -42,6 +42,7 @@ class Card:
 
 
 def _peak(*tera: float, float32: float = 0.0) -> dict[str, float]:
+    """Operations a second, from the TFLOP/s of each precision that the card multiplies in."""
     named = dict(zip(("bfloat16", "fp8", "nvfp4"), tera, strict=False)) | ({"float32": float32} if float32 else {})
     return {precision: value * 1e12 for precision, value in named.items()}
 

@@ -187,4 +187,5 @@ def _list_layouts(size: Size, per_node: int) -> Iterator[Layout]:
 
 
 def _can_split(size: Size, tensor: int) -> bool:
+    # Whole heads for each GPU, and key-value heads divided or copied evenly.
     return size.heads % tensor == 0 and (size.kv_heads % tensor == 0 or tensor % size.kv_heads == 0)

@@ -82,6 +82,7 @@ def expected_speed(size: Size, card: Card, precision: str) -> Speed | None:
 
 
 def _writing(size: Size, card: Card, precision: str) -> tuple[float, str]:
+    """Tokens that a GPU generates in a second: the figure of the model nearest in size, scaled; and where it is from."""
     named = card.name if any(figure.gpu == card.name for figure in PUBLISHED) else "H200"
     dense = size.active is None
     figures = [figure for figure in PUBLISHED if figure.gpu == named and (figure.active == figure.parameters) is dense]

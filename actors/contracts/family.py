@@ -24,8 +24,7 @@ REFERENCE = "reference"  # the field with the right answer, or one that is known
 CRITERIA = "criteria"  # the field with a row's own criteria, as JSON
 OF_ROW = "row."  # how the names of fields begin that are columns of the row, by their path
 
-Rows = Sequence[Sequence[float]]
-"""The head's raw outputs at each position where a prompt is read."""
+Rows = Sequence[Sequence[float]]  # the head's raw outputs at each position where a prompt is read
 
 
 class ChatTemplate(Protocol):
@@ -97,12 +96,10 @@ class Family(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    # Its prompt; like `read_at` and `range` a few words for people.
-    asked: ClassVar[str]
+    asked: ClassVar[str]  # its prompt; like `read_at` and `range` a few words for people
     read_at: ClassVar[str]
     range: ClassVar[str]
-    # Whether the verdict depends on the order in which responses are shown.
-    order_matters: ClassVar[bool] = False
+    order_matters: ClassVar[bool] = False  # whether the verdict depends on the order in which responses are shown
     models: ClassVar[tuple[KnownModel, ...]]
     task: ClassVar[Task] = Task.CLASSIFY
     # Whether an earlier turn's reward can be read inside a longer conversation: the token that is read is there, too.
@@ -120,11 +117,7 @@ class Family(ABC):
     way: ReadSettings = AS_PUBLISHED
     # Whether it defines prompt and reader for any chat model, also one that is published as another family's.
     any_model: ClassVar[bool] = False
-    # Whether its scores have further names, which differ by row.
-    row_outputs: ClassVar[bool] = False
-    # Whether a response's outputs depend on the others of its request, also where each has a prompt of its own: then the
-    # score store keeps the request as a whole.
-    compares: ClassVar[bool] = False
+    row_outputs: ClassVar[bool] = False  # whether its scores have further names, which differ by row
     # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
     # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
@@ -133,8 +126,7 @@ class Family(ABC):
     fitting_labels: ClassVar[int | None] = None
     # Whether the config.json alone shows that a checkpoint is of this family, whatever its name.
     recognised: ClassVar[bool] = True
-    # How many raw outputs the engine gives for a prompt, if the config.json doesn't say it.
-    head_labels: ClassVar[int | None] = None
+    head_labels: ClassVar[int | None] = None  # how many raw outputs a prompt has, if the config.json doesn't say it
     # The roles that `text` can render: one that writes the text itself has no form for others. None: the template decides.
     roles: ClassVar[frozenset[Role] | None] = None
     # Whether `text` writes tool calls itself, as text; else the template does it, or they are refused.
@@ -358,8 +350,16 @@ class Family(ABC):
         return weighted_reward(self.read(values), weights)
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
-        """Outputs to add to each response of a request, for families with `compares`; `scores` is empty without a reward."""
+        """Outputs that compare the responses of a request, to be added to each; `scores` is empty without a reward."""
         return [{}] * len(scores)
+
+    @property
+    def compares(self) -> bool:
+        """Whether a response's outputs depend on the others of its request, also where each has a prompt of its own.
+
+        Then the score store keeps the request as a whole. Derived, so that no family with `compared` can forget to say it.
+        """
+        return type(self).compared is not Family.compared
 
 
 class OneLogit(Family):

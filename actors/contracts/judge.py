@@ -26,7 +26,7 @@ from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 8
+PARSER = 7
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_OUTPUTS = ("reward_std", "judgements")
 """Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""

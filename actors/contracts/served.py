@@ -21,7 +21,6 @@ class Served(Family):
     read_at = "the endpoint's answer"
     range = "the endpoint's"
     models: tuple[KnownModel, ...] = ()  # type: ignore[misc]
-    compares = True  # who is judged beside whom is the endpoint's to say, so a request is never taken apart
 
     def __init__(self, card: Mapping[str, Any]) -> None:
         self._card = card
@@ -58,6 +57,10 @@ class Served(Family):
     @property
     def needs_principles(self) -> bool:
         return bool(self._card["needs_principles"])
+
+    @property
+    def compares(self) -> bool:
+        return True  # who is judged beside whom is the endpoint's to say, so a request is never taken apart
 
     @property
     def steps(self) -> bool:

@@ -109,6 +109,7 @@ class Verifier(Family):
         return Score.scored(reading, 0) if reading.finite else Score.failed(Reason.NOT_FINITE, 0)
 
     def score(self, response: str, references: list[str]) -> float:
+        """The best score by any of the references. Raises as `compare`."""
         pattern = self.settings.answer_pattern
         answer = response if pattern is None else last_match(pattern, response)
         scores = [self.compare(answer or "", reference) for reference in references]  # first: a bad one is the row's fault

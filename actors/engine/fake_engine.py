@@ -105,11 +105,6 @@ class FakeEngine(Engine):
                     samples.append([state async for state in states][-1])
         return tuple(samples)
 
-    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        async with self._admission.place(), aclosing(self._states(ids, sampling, 0)) as states:
-            async for state in states:
-                yield state
-
     async def health(self) -> None:
         self._admission.check()
 

@@ -1,17 +1,14 @@
 """What Assay asks of an inference engine. One module implements it on vLLM, one fakes it.
 
 An engine owns an event loop in a thread of its own, where all its coroutines run. `submit` hands a coroutine over, so a
-block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop, and leaving
-it aborts the request.
+block of a thousand prompts crosses threads once.
 """
 
-import asyncio
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -95,7 +92,7 @@ class Generation:
     """One sample of text. `finish_reason` is vLLM's: `stop` if the model ended by itself, `length` if it was cut off.
 
     `logprobs` has one mapping per entry of `token_ids` (token id to natural-log probability before temperature), empty
-    unless `Sampling.verdict_ids` asked for it. A stream yields the text so far, with `finish_reason` None until the end.
+    unless `Sampling.verdict_ids` asked for it.
     """
 
     text: str
@@ -161,43 +158,6 @@ class Engine(ABC):
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         """`sampling.n` samples. `context` is as in `pool`."""
         raise EngineError("this engine writes no text")
-
-    def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        """A sample each time that it has grown, on the engine's loop."""
-        raise EngineError("the text of this engine can't be read as it grows")
-
-    async def stream(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
-
-        A reader slower than the model skips states of the text, never its end.
-        """
-        if sampling.n != 1:
-            raise EngineError(f"a stream is one sample, not {sampling.n}")
-        loop, states = asyncio.get_running_loop(), asyncio.Queue[Generation | None]()
-
-        def put(state: Generation | None) -> None:
-            if state is not None and not states.empty():
-                states.get_nowait()  # each state has the whole text so far, so a newer one stands for it
-            states.put_nowait(state)
-
-        def hand_over(state: Generation | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the reader's loop is closed, so that nobody needs it
-                loop.call_soon_threadsafe(put, state)
-
-        # All of it is one task of the engine's loop: the deadline of `Admission` cancels the task that entered its block.
-        async def grow() -> None:
-            async with aclosing(self.grow(ids, sampling)) as growing:
-                async for state in growing:
-                    hand_over(state)
-
-        writer = self.submit(grow())
-        writer.add_done_callback(lambda _: hand_over(None))  # and not at the end of `grow`, which may never begin
-        try:
-            while (state := await states.get()) is not None:
-                yield state
-            writer.result()  # raises its error
-        finally:
-            writer.cancel()
 
     @abstractmethod
     async def health(self) -> None:

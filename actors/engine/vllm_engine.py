@@ -277,15 +277,10 @@ class VllmEngine(Engine):
         return output
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
-        samples = _samples(await _last_output(self._outputs(ids, sampling, RequestOutputKind.FINAL_ONLY, context)))
+        samples = _samples(await _last_output(self._outputs(ids, sampling, context)))
         if len(samples) != sampling.n:
             raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
         return samples
-
-    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        async with aclosing(self._outputs(ids, sampling, RequestOutputKind.CUMULATIVE)) as outputs:
-            async for output in outputs:
-                yield _samples(output)[0]
 
     async def health(self) -> None:
         """See `Engine`. An engine that hasn't answered a request yet may be compiling.
@@ -319,12 +314,10 @@ class VllmEngine(Engine):
         if self._engine.output_handler is not None:
             self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
 
-    async def _outputs(
-        self, ids: Sequence[int], sampling: Sampling, kind: RequestOutputKind, context: str = ""
-    ) -> AsyncGenerator[Any, None]:
+    async def _outputs(self, ids: Sequence[int], sampling: Sampling, context: str) -> AsyncGenerator[Any, None]:
         prompt = _checked_prompt(ids, self._vocabulary)
         async with self._admitted(context, len(ids)):
-            params = _sampling_params(sampling, kind)
+            params = _sampling_params(sampling)
             outputs = self._engine.generate(prompt, params, next(self._ids), lora_request=self._lora)
             async with aclosing(outputs):
                 async for output in outputs:
@@ -402,7 +395,7 @@ async def _last_output(outputs: AsyncGenerator[Any, None]) -> Any:
     return last
 
 
-def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingParams:
+def _sampling_params(sampling: Sampling) -> SamplingParams:
     return SamplingParams(
         n=sampling.n,
         temperature=sampling.temperature,
@@ -412,7 +405,7 @@ def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingPar
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),
         skip_special_tokens=not sampling.keep_special,
-        output_kind=kind,
+        output_kind=RequestOutputKind.FINAL_ONLY,
         # Never together with `logprobs=n`: on vLLM's first runner one such request takes the ids from all others of a batch.
         logprob_token_ids=list(sampling.verdict_ids) or None,
         structured_outputs=None if sampling.schema is None else StructuredOutputsParams(json=sampling.schema),

@@ -10,7 +10,7 @@ from actors.contracts.distribution import MEAN, STD, Distribution
 from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import activation
 
-_LARGEST = 700  # the exponential of more is no float64, whose largest is e ** 709.8
+_LARGEST = 700  # the largest float64 is e ** 709.8
 _RATINGS = range(5)  # HelpSteer2's annotators rate from 0 to 4
 
 
@@ -45,7 +45,7 @@ class FiveClass(Distribution):
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         shares = activation(values)
         mean = sum(rating * share for rating, share in zip(_RATINGS, shares, strict=True))
-        # Of annotators who agree on 2 it is 0; of halves that say 0 and 4 it is 2, at the same mean.
+        # Of annotators who agree on 2 it is 0; of halves that say 0 and 4 it is 4, and the spread 2, at the same mean.
         variance = sum((rating - mean) ** 2 * share for rating, share in zip(_RATINGS, shares, strict=True))
         return {MEAN: mean, STD: math.sqrt(variance)}
 

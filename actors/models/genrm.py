@@ -143,6 +143,7 @@ class GenrmJson(Genrm):
 
 
 def _read_boxes(text: str, what: str, count: int, low: float, high: float) -> tuple[str, tuple[float, ...]]:
+    """The text without the box of a block, and the `count` numbers in it. Raises `Unreadable`, also if two boxes differ."""
     block = between(text, f"[The Begin of {what}]", f"[The End of {what}]")
     # Every box counts, and all must say the same: the first or the last alone may be quoted from a response.
     boxes = []

@@ -69,6 +69,7 @@ class Grader(Verifier):
 
 
 def _field(request: ScoreRequest, response: str, name: str) -> str:
+    """What a grader's place holds. Raises `Rejected` if the row has no such field."""
     if name in ("", OUTPUT):
         return response if name else ""
     if (field := field_name(name)) not in request.fields:

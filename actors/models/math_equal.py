@@ -15,7 +15,7 @@ from actors.records import Reason
 _DELIMITED = re.compile(r"\$|\\boxed|\\\(|\\\[|\\begin")
 # Words, other letters than Latin and Greek ones, and the marks of sentences: no formula has them.
 _WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}|[^\W\d_A-Za-z\u0370-\u03ff]|[:;?]\s|\w\n")
-# A number with a unit: "12 square miles", "5 km/h", "4\\text{ cm}".
+# A number with a unit: "12 square miles", "5 km/h", "4\text{ cm}".
 _WITH_UNIT = re.compile(
     r"[-+]?[€£¥]?[\d.,/]*\d(\s(square |cubic )?[A-Za-z]{2,}(/[A-Za-z]+)?|(\\[,; ]|\s)?\\text\{[^{}]*\})(\^?\d)?\.?"
 )

@@ -1,7 +1,7 @@
 """A checkpoint's tokenizer and its chat template: the one place where transformers' tokenizers are loaded and called."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,15 +49,6 @@ class ModelTokenizer:
         ids = {token: self.pretrained.convert_tokens_to_ids(token) for token in tokens}
         known_marks = ((token, number) for token, number in ids.items() if number is not None)
         return {token: number for token, number in known_marks if self.pretrained.convert_ids_to_tokens(number) == token}
-
-    def token_texts(self, ids: Collection[int]) -> dict[int, str]:
-        """The text of each token where it follows another one; of a part of a character, U+FFFD."""
-        # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
-        before = self.ids([PROBE])[0][-1:]
-        bare, *texts = self.pretrained.batch_decode(
-            [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
-        )
-        return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
 
     def template(
         self, messages: Sequence[Message], *, generation_prompt: bool = False, tools: Sequence[str] = (), **variables: Any

@@ -73,8 +73,8 @@ class PromptFrame:
             )
         elif self.needed and find_last(ids, self.needed) is None:
             problem = (
-                "the template doesn't write the tokens before a response where the gate is read: give --chat-template FILE "
-                "with the one that it was trained with"
+                "the prompt lacks tokens that every prompt of this model has: if its template should write them, give "
+                "--chat-template FILE with the one that it was trained with"
             )
         if problem:
             raise Rejected(Reason.TEMPLATE_REFUSED, problem)

@@ -20,7 +20,7 @@ class _Plain(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except ValueError as error:
+        except ValueError as error:  # of `!!int x`, for which the library has no error of its own
             raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
 
     yaml_constructors = yaml.SafeLoader.yaml_constructors | {

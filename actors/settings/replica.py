@@ -94,7 +94,8 @@ class Pairs(StrEnum):
 class Aggregate(StrEnum):
     """What a response's judgements come to.
 
-    A mean is of grades; the two others count comparisons, and mean something within a row alone.
+    A mean is of what each judgement makes of it, a grade or a win; the two others count comparisons, and mean something
+    within a row alone.
     """
 
     MEAN = "mean"

@@ -81,6 +81,7 @@ class PairwiseRecord:
 
     @property
     def win_rate(self) -> float:
+        """The mean share of the comparisons won over all others, 0 to 1."""
         return fmean(self.outcomes)
 
     def as_scores(self) -> dict[str, float]:

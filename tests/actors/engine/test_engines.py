@@ -1,7 +1,6 @@
 """What every engine does, run against the fake and against vLLM; and what can only be seen with the fake's faults."""
 
 import asyncio
-import itertools
 import math
 import os
 import random
@@ -9,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, Popen, run
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from actors.engine.admission import Admission
 from actors.engine.fake_engine import FakeEngine, FakeFault
 from actors.engine.loop_thread import LoopThread
-from actors.engine.protocol import Engine, Generation, Pooled, Sampling
+from actors.engine.protocol import Engine, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from tests.support.clock import Clock
 from tests.support.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, request_count, running, until
@@ -38,21 +37,6 @@ def pool_all(engine: Engine, prompts: list[list[int]]) -> list[Pooled | BaseExce
         return await asyncio.gather(*map(engine.pool, prompts), return_exceptions=True)
 
     return ask(engine, gather())
-
-
-def read(engine: Engine, sampling: Sampling, states: int | None = None) -> list[Generation]:
-    """The states of a stream, read from a loop that isn't the engine's; closed after so many states."""
-
-    async def consume() -> list[Generation]:
-        seen: list[Generation] = []
-        async with aclosing(engine.stream([1, 2, 3], sampling)) as stream:
-            async for state in stream:
-                seen.append(state)
-                if len(seen) == states:
-                    break
-        return seen
-
-    return asyncio.run(asyncio.wait_for(consume(), SECONDS))
 
 
 def test_many_at_a_time_answer_as_one_by_one_and_in_order(pooling_engine: Engine) -> None:
@@ -132,36 +116,6 @@ def test_verdicts_have_a_log_probability_at_every_token(generating_engine: Engin
         assert all(value < 0 for value in row.values())
 
 
-def test_a_stream_grows_to_what_generate_gives(generating_engine: Engine) -> None:
-    sampling = Sampling(max_tokens=30, verdict_ids=(10,))
-    states = read(generating_engine, sampling)
-    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling))
-    assert (states[-1].text, states[-1].token_ids) == (whole.text, whole.token_ids)
-    assert states[-1].finish_reason == whole.finish_reason == "length"
-    for earlier, later in itertools.pairwise(states):
-        assert earlier.finish_reason is None
-        assert later.token_ids[: len(earlier.token_ids)] == earlier.token_ids
-        assert len(later.logprobs) == len(later.token_ids)
-
-
-def test_leaving_a_stream_aborts_its_request(generating_engine: Engine) -> None:
-    (state,) = read(generating_engine, ENDLESS, states=1)
-    assert state.finish_reason is None
-    until(lambda: request_count(generating_engine) == 0)
-
-
-def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
-    async def consume(ids: list[int], sampling: Sampling) -> None:
-        async for _ in generating_engine.stream(ids, sampling):
-            pass
-
-    for bad in BAD_PROMPTS.values():
-        with pytest.raises(EngineError):
-            asyncio.run(consume(bad, Sampling(max_tokens=1)))
-    with pytest.raises(EngineError, match="one sample"):
-        asyncio.run(consume([1], Sampling(max_tokens=1, n=2, temperature=1.0)))
-
-
 def test_a_cancelled_request_is_given_up_alone(generating_engine: Engine) -> None:
     future = generating_engine.submit(generating_engine.generate([1], ENDLESS))
     until(lambda: request_count(generating_engine) == 1)
@@ -203,8 +157,6 @@ def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
     engine.close()
     with pytest.raises(EngineDead):
         engine.submit(engine.pool([1]))
-    with pytest.raises(EngineDead):
-        read(engine, Sampling(max_tokens=1))
     assert waiting.done()
 
 
@@ -238,8 +190,6 @@ def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> 
     for late in (engine.pool([1]), engine.health(), engine.generate([1], Sampling(max_tokens=1))):
         with pytest.raises(EngineDead):
             ask(engine, late)
-    with pytest.raises(EngineDead):
-        read(engine, Sampling(max_tokens=1))
 
 
 def test_a_fake_can_die_be_killed_refuse_and_give_nothing_finite(start_fake: Start) -> None:

@@ -324,7 +324,7 @@ def test_a_prompt_without_the_gates_tokens_is_rejected_and_a_template_without_th
     assert reason_of(item.from_rendered(ids)) is None
     assert reason_of(item.from_rendered(ids[:3])) is Reason.TEMPLATE_REFUSED
     template = (BUILT_IN / "qrm" / "chat_template.jinja").read_text().replace("\\n\\n", "\\n")
-    with pytest.raises(ModelError, match=r"before a response where the gate is read.*read at .*'<\|start_header_id\|>'"):
+    with pytest.raises(ModelError, match=r"lacks tokens that every prompt.*read at .*'<\|start_header_id\|>'"):
         Renderer(resolve_model(ModelSettings(model="tiny-qrm", chat_template=template), RenderSettings()), RenderSettings())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint.checkpoint_files import Checkpoint, locate
@@ -612,28 +612,6 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     ]
     assert [list(prompt.ids) for prompt in rendered.prompts] == [own for own in by_turns if max(map(len, own)) <= 200][-1]
     assert all(response.truncated for response in rendered.responses)
-
-
-def test_a_tokens_text_is_what_it_adds_to_a_text(tmp_path: Path) -> None:
-    alphabet = {"<unk>": 0, **{f"<0x{byte:02X}>": 1 + byte for byte in range(256)}}
-    words = ("▁", "▁Yes", "Yes", *"assay probe text".replace(" ", ""))
-    vocabulary = alphabet | {word: 257 + number for number, word in enumerate(dict.fromkeys(words))}
-    pieces = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
-    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
-    stripping = decoders.Strip(content=" ", left=1)
-    pieces.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), stripping]  # as Llama 2's
-    )
-    made = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="<unk>")
-    texts = renderer(write_model(tmp_path / "pieces", template=TEMPLATE, tokenizer=made)).tokenizer.token_texts(
-        [vocabulary["▁Yes"], vocabulary["Yes"], vocabulary["<0x0A>"], vocabulary["<0xF0>"]]
-    )
-    assert list(texts.values()) == [" Yes", "Yes", "\n", "\ufffd"]
-    letters = tokenizer_with("<|end|>")
-    ids = letters.convert_tokens_to_ids(["Ġ", "a", "<|end|>", "ð"])
-    letters.backend_tokenizer.decoder = decoders.ByteLevel()
-    texts = renderer(write_model(tmp_path / "letters", template=TEMPLATE, tokenizer=letters)).tokenizer.token_texts(ids)
-    assert list(texts.values()) == [" ", "a", "<|end|>", "\ufffd"]
 
 
 def tokenizer_with(*special: str, normalizer: Any = None, normalized: bool = False) -> Any:

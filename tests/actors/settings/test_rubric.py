@@ -276,6 +276,7 @@ def test_the_winner_is_found_by_a_pattern() -> None:
     assert read(BETTER, "so [[B]]").scores == ({"win": 0.0}, {"win": 1.0})
     assert read(BETTER, "so [[C]]").merits == (0.5, 0.5)
     assert reason(BETTER, "[[A]] or [[B]]") is Reason.TWO_VERDICTS
+    assert reason({**COMPARES, "pattern": "(?P<winner>[ABC])"}, "C") is Reason.NO_VERDICT, "`winners` doesn't say what C is"
 
 
 def test_a_grade_for_each_of_two() -> None:
