@@ -138,8 +138,8 @@ def impatient(replica: int) -> Iterator[str]:
 def launcher_with_a_second() -> str:
     file = Path(tempfile.mkdtemp(), "launcher.py")
     content = Path(haproxy_launcher.__file__).read_text()
-    assert "HEAD_TIMEOUT_S = 30\n" in content
-    file.write_text(content.replace("HEAD_TIMEOUT_S = 30\n", "HEAD_TIMEOUT_S = 1\n"))
+    assert "HEAD_TIMEOUT_S = 30 " in content
+    file.write_text(content.replace("HEAD_TIMEOUT_S = 30 ", "HEAD_TIMEOUT_S = 1 "))
     return str(file)
 
 
