@@ -46,7 +46,7 @@ def expected() -> Callable[[int], list[float]]:
 
 
 class Load:
-    """Clients that ask all the time, and what they got. After a failure each waits as the endpoint bids it to."""
+    """Clients that ask all the time, and what they got. After a failure each waits for `Retry-After`, or 1 s."""
 
     def __init__(self, address: str) -> None:
         self._address = address

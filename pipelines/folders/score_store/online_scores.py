@@ -34,8 +34,23 @@ class OnlineStoredScores(StoredUnits):
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         stored = await asyncio.to_thread(self.look_up, requests)
-        missing = [unit.request for unit in stored.missing.values()]
-        return self.keep(stored, await self._score(missing) if missing else [])
+        missing = stored.missing
+        while missing:
+            claims, awaited = self.claim(missing)
+            if claims:  # before anything is waited for: else two requests might wait for each other
+                with self.settled(claims):
+                    scored = await self._score([claim.unit.request for claim in claims.values()])
+                    stored.ready.update(self.settle(claims, scored))
+            # With exceptions as results: one client that left must not end the wait for the others' scores.
+            outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
+            missing = {}
+            for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):
+                if isinstance(outcome, asyncio.CancelledError):  # the client that it was scored for has left
+                    missing[key] = stored.missing[key]
+                else:
+                    stored.outcomes[key] = future.result()
+            stored.outcomes.update({key: claim.result() for key, claim in claims.items()})
+        return stored.scores()
 
     def close(self) -> None:
         """Write what isn't written yet; waits for a store that doesn't answer for some seconds."""

@@ -1,10 +1,9 @@
-"""A store around a scorer: it answers what it holds, and the rest is scored and kept.
+"""A store around a scorer: it answers what it holds, equal requests of this process are asked once, and the rest is kept.
 
 `StoredScores` scores the blocks of a run; `online_scores.py` does the same for the requests of an endpoint.
 
 1. Cut the requests into units, and find those that are in the store, each segment read once for a block.
-2. Ask the scorer for the others, equal ones of a block once. What another thread is scoring at that moment is scored here,
-   too, and either's scores answer later ones.
+2. Ask the scorer for the others, each once: a unit that another thread has asked for is waited for.
 3. Keep lasting outcomes. They are written as a segment when there are `_ENTRIES` of them, when the oldest has waited for
    `_WRITE_S`, and when no block is in work, so that nothing is left when the work ends.
 
@@ -16,7 +15,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -42,7 +41,7 @@ _READERS = 8
 class UnitOutcome(NamedTuple):
     """What a unit came to, as it is stored; `lasts` if it may be.
 
-    `value` is as `encode` wrote it. What doesn't last is for the equal units of its block, and then forgotten.
+    `value` is as `encode` wrote it. What doesn't last is passed on to those who wait, and then forgotten.
     """
 
     value: bytes
@@ -78,6 +77,7 @@ class StoredUnits:
         self._index = KeyIndex()
         self._index_lock = threading.Lock()  # held for as long as a segment takes to be added
         self._lock = threading.Lock()  # of all that follows
+        self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
         self._unwritten: dict[bytes, bytes] = {}
         self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
@@ -186,19 +186,51 @@ class StoredUnits:
             self._report(f"nothing is found in the store {self._folder.path}: {error_text(error)}")
             return {}
 
-    def keep(self, stored: Lookup, scored: Sequence[Scores]) -> list[Scores]:
-        """Keep the scores of what was missing, those that last; returns the scores of all requests, in their order."""
-        fresh = dict(zip(stored.missing, scored, strict=True))
-        outcomes = {
-            key: UnitOutcome(encode(stored.missing[key], scores), is_lasting(scores)) for key, scores in fresh.items()
-        }
+    def _recent(self, key: bytes) -> bytes | None:
+        return self._unwritten.get(key) or self._being_written.get(key)
+
+    # Scoring.
+
+    def claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, "Claim"], dict[bytes, "Future[UnitOutcome]"]]:
+        """Divide units into those to be scored here, and those that others are scoring or have just scored."""
+        claims, awaited = dict[bytes, Claim](), dict[bytes, Future[UnitOutcome]]()
+        with self._lock:
+            for key, unit in units.items():
+                # Looked up again, under the lock: since `_find` another thread may have begun this unit, or finished it.
+                if key in self._in_progress:
+                    awaited[key] = self._in_progress[key]
+                elif (value := self._recent(key)) is not None:
+                    awaited[key] = Future()
+                    awaited[key].set_result(UnitOutcome(value, True))
+                else:
+                    claims[key] = self._in_progress[key] = Claim(unit)
+        return claims, awaited
+
+    @contextmanager
+    def settled(self, claims: Mapping[bytes, "Claim"]) -> Iterator[None]:
+        """Score in the block what was claimed, and `settle` it; else whoever waits for it gets the error."""
+        try:
+            yield
+        except BaseException as error:  # any: a claim that is never settled would be waited for without end
+            with self._lock:
+                for key, claim in claims.items():
+                    if self._in_progress.pop(key, None) is claim:
+                        claim.set_exception(error)
+            raise
+
+    def settle(self, claims: Mapping[bytes, "Claim"], scored: Sequence[Scores]) -> dict[bytes, Scores]:
+        """Tell whoever waits for what was claimed its scores, and keep those that last; returns them by key."""
+        fresh = dict(zip(claims, scored, strict=True))
+        outcomes = {key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()}
         with self._lock:
             # The age is that of the oldest entry.
             self._unwritten_since = self._unwritten_since if self._unwritten else time.monotonic()
-            self._unwritten |= {key: outcome.value for key, outcome in outcomes.items() if outcome.lasts}
-        stored.ready.update(fresh)
-        stored.outcomes.update(outcomes)
-        return stored.scores()
+            for key, outcome in outcomes.items():
+                if outcome.lasts:
+                    self._unwritten[key] = outcome.value
+                del self._in_progress[key]
+                claims[key].set_result(outcome)
+        return fresh
 
     # Writing.
 
@@ -236,8 +268,13 @@ class StoredScores(StoredUnits):
         with self._count_block():
             self._read_new_segments_if_due()
             stored = self.look_up(requests)
-            requests_left = [unit.request for unit in stored.missing.values()]
-            return self.keep(stored, self._score_block(requests_left) if requests_left else [])
+            claims, awaited = self.claim(stored.missing)
+            if claims:  # before anything is waited for: else two threads might wait for each other
+                with self.settled(claims):
+                    scored = self._score_block([claim.unit.request for claim in claims.values()])
+                    stored.ready.update(self.settle(claims, scored))
+            stored.outcomes.update({key: future.result() for key, future in {**claims, **awaited}.items()})
+        return stored.scores()
 
     @contextmanager
     def _count_block(self) -> Iterator[None]:
@@ -249,6 +286,18 @@ class StoredScores(StoredUnits):
             with self._lock:
                 self._blocks_in_work -= 1
             self._write_if_due(is_idle=not self._blocks_in_work)
+
+
+class Claim(Future[UnitOutcome]):
+    """A unit that one thread or request scores, and others may wait for.
+
+    As a future it can't be cancelled, since others wait for it, too.
+    """
+
+    def __init__(self, unit: StoredUnit) -> None:
+        super().__init__()
+        self.unit = unit
+        self.set_running_or_notify_cancel()  # from now on, nobody who waits can cancel it
 
 
 def _assemble(

@@ -1,8 +1,9 @@
-"""A store around an endpoint's scorer: what it asks for, and what other replicas find."""
+"""A store around an endpoint's scorer: what it asks for, and what becomes of clients that leave."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from actors.records import RenderedRequest
 from actors.scorers.head_scorer import Scores
 from pipelines.data.storage import folder
 from pipelines.folders.score_store import online_scores, stored_scores
+from pipelines.folders.score_store.entries import StoredUnit
 from pipelines.folders.score_store.online_scores import OnlineStoredScores
 from pipelines.folders.score_store.segments import segment_names
 from pipelines.folders.score_store.stored_scores import StoredScores
@@ -20,13 +22,18 @@ IDENTITY = "0" * 32
 
 
 class Asynchronous:
-    """The counting scorer on an event loop."""
+    """The counting scorer on an event loop; while `is_closed`, what is asked waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_closed: bool = False) -> None:
         self.counting = CountingScorer()
+        self.gate = asyncio.Event()
+        if not is_closed:
+            self.gate.set()
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        return self.counting(requests)
+        scores = self.counting(requests)
+        await self.gate.wait()
+        return scores
 
 
 @pytest.fixture
@@ -37,6 +44,20 @@ def place(tmp_path: Path) -> Path:
 
 def store(place: Path, scorer: Asynchronous) -> OnlineStoredScores:
     return OnlineStoredScores(folder(str(place)), IDENTITY, scorer, print, compares=False)
+
+
+class Claimed(OnlineStoredScores):
+    """Counts in `claimed` the requests that have been divided into what they score and what they wait for."""
+
+    def __init__(self, place: Path, scorer: Asynchronous) -> None:
+        self.claimed = asyncio.Semaphore(0)
+        super().__init__(folder(str(place)), IDENTITY, scorer, print, compares=False)
+
+    def claim(self, units: Mapping[bytes, StoredUnit]) -> Any:
+        try:
+            return super().claim(units)
+        finally:
+            self.claimed.release()
 
 
 def flags(scores: Sequence[Scores]) -> list[bool]:
@@ -62,6 +83,28 @@ def test_what_a_run_scored_isnt_asked_for_and_the_other_way_round(place: Path) -
     again = StoredScores(folder(str(place)), IDENTITY, later, print, compares=False)
     assert flags(again([request([3], [1])])) == [True, True]
     assert later.prompts == []
+
+
+def test_a_client_that_leaves_doesnt_take_others_along(place: Path) -> None:
+    async def serve() -> None:
+        scorer = Asynchronous(is_closed=True)
+        online = Claimed(place, scorer)
+        first = asyncio.create_task(online([request([1])]))
+        await online.claimed.acquire()
+        second = asyncio.create_task(online([request([1])]))
+        leaves = asyncio.create_task(online([request([1])]))
+        for _ in range(2):
+            await online.claimed.acquire()
+        leaves.cancel()
+        await asyncio.gather(leaves, return_exceptions=True)
+        first.cancel()
+        scorer.gate.set()
+        assert await second == CountingScorer()([request([1])])
+        assert scorer.counting.prompts == [(1,), (1,)], "asked for again by whoever still waits"
+        assert not online._in_progress
+        online.close()
+
+    asyncio.run(serve())
 
 
 @pytest.fixture
