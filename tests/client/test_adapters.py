@@ -1,7 +1,7 @@
 """Each adapter gives its trainer the endpoint's number, or what that trainer has for none; called as the trainer calls it.
 
-TRL's and verifiers' own code calls it here. The others' packages need what isn't installed, so their calls are restated from
-the sources that docs/guides/trainers/ names.
+TRL's and verifiers' own code calls it here, and that of verl, OpenRLHF and SkyRL in test_trainers.py. The others' packages are
+on no index, so their calls are restated from the sources that docs/guides/trainers/ names.
 """
 
 import asyncio
