@@ -1,7 +1,7 @@
 """Each adapter gives its trainer the endpoint's number, or what that trainer has for none; called as the trainer calls it.
 
-TRL's and verifiers' own code calls it here, and that of verl, OpenRLHF and SkyRL in test_trainers.py. The others' packages are
-on no index, so their calls are restated from the sources that docs/guides/trainers/ names.
+TRL's and verifiers' own code calls it here, and that of verl, OpenRLHF and SkyRL in test_trainers.py. No index has the packages
+of the others: their calls are restated from the sources that docs/guides/trainers/ names.
 """
 
 import asyncio
@@ -268,21 +268,21 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
         answer: dict[str, Any] = asyncio.run(server.verify(BaseVerifyRequest.model_validate(body))).model_dump()
         return answer
 
-    def said(text: str) -> dict[str, Any]:
+    def reply(text: str) -> dict[str, Any]:
         return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     for asked in (QUESTION, "What is 3 + 4?"):
-        well = verify(asked, thought, said("7"))
+        well = verify(asked, thought, reply("7"))
         assert well["reward"] == sum(well["reward_components"].values()) == pytest.approx(seven)
         assert (well["mask_sample"], well["failure_kind"], well["failure_reason"]) == (False, None, None)
-    assert well["response"]["output"][1] == said("7")
-    masked = verify(QUESTION, said(""))
+    assert well["response"]["output"][1] == reply("7")
+    masked = verify(QUESTION, reply(""))
     assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
     assert masked["instance_config"] == {"mask_sample": True}
     function = {"name": "add", "arguments": '{"a": 3, "b": 4}'}
     call = {"type": "function_call", "call_id": "1", **function}
-    called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, said("7"))
+    called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, reply("7"))
     in_chat = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
     turns = [*QUESTION, in_chat, {"role": "tool", "tool_call_id": "1", "content": "7"}, ANSWERED[-1]]
     (expected,) = default_client().rewards([{"messages": turns}])

@@ -195,13 +195,13 @@ def recorded(*recordings: Any) -> Any:
     return application(recordings)
 
 
-def said(
+def judge_answer(
     text: str, vote: float | None, *shown: int, reason: Reason | None = None, principle: str | None = None
 ) -> JudgeAnswer:
     return JudgeAnswer(tuple(f"response[{index}]" for index in shown), principle, text, "stop", vote, reason)
 
 
-def told(own: OnlineScorer, *scores: Score) -> Any:
+def compare_scores(own: OnlineScorer, *scores: Score) -> Any:
     return compared(recorded(Recording(own, *scores)), *map(str, range(len(scores))))
 
 
@@ -216,16 +216,24 @@ def verdict(one: float, other: float, ranking: float) -> str:
 def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScorer]) -> None:
     """As NeMo-Gym's `aggregate_scores`: 3.5 less the ranking is added to the first of two, and taken from the second."""
     text = verdict(3, 3, 2)
-    body = told(scorers[JUDGE], scored(3.0, said(text, 3.0, 0, 1)), scored(3.0, said(text, 3.0, 0, 1)))
+    body = compare_scores(
+        scorers[JUDGE], scored(3.0, judge_answer(text, 3.0, 0, 1)), scored(3.0, judge_answer(text, 3.0, 0, 1))
+    )
     assert body["rewards"] == [4.5, 1.5]
     boxed = (
         "[The Begin of Individual Scores]\n\\boxed{4, 4}\n[The End of Individual Scores]\n"
         "[The Begin of Ranking Score]\n\\boxed{2}\n[The End of Ranking Score]"
     )
-    body = told(scorers[BOXED], scored(4.0, said(boxed, 4.0, 0, 1)), scored(4.0, said(boxed, 4.0, 0, 1)))
+    body = compare_scores(
+        scorers[BOXED], scored(4.0, judge_answer(boxed, 4.0, 0, 1)), scored(4.0, judge_answer(boxed, 4.0, 0, 1))
+    )
     assert body["rewards"] == [5.5, 2.5]
-    around = [said(verdict(3, 3, 2), 3.0, 0, 1), said(verdict(4, 2, 1), 4.0, 1, 2), said(verdict(3, 3, 6), 3.0, 2, 0)]
-    body = told(
+    around = [
+        judge_answer(verdict(3, 3, 2), 3.0, 0, 1),
+        judge_answer(verdict(4, 2, 1), 4.0, 1, 2),
+        judge_answer(verdict(3, 3, 6), 3.0, 2, 0),
+    ]
+    body = compare_scores(
         scorers[JUDGE],
         scored(3.0, around[0], around[2]),
         scored(3.5, around[0], around[1]),
@@ -245,10 +253,13 @@ def test_weights_of_ones_own_are_left_to_break_ties() -> None:
     model = ModelSettings(model=JUDGE, weights={"score": 1.0, "margin": 0.1})
     online_scorer = OnlineScorer(resolve_model(model, RenderSettings()), RenderSettings(), EngineSettings(engine="fake"))
     try:
-        recording, text = Recording(online_scorer), said(verdict(3, 3, 2), 3.15, 0, 1)
+        recording, text = Recording(online_scorer), judge_answer(verdict(3, 3, 2), 3.15, 0, 1)
         compared(recorded(recording), "7", "9")
         assert len(recording.asked) == 1
-        assert told(online_scorer, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [3.15, 2.85]
+        assert compare_scores(online_scorer, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [
+            3.15,
+            2.85,
+        ]
     finally:
         online_scorer.close()
 
@@ -260,7 +271,7 @@ def test_what_one_order_leaves_open_has_no_reward(scorers: dict[str, OnlineScore
             return [first, replace(second, scores=(Score.failed(Reason.NO_VERDICT, 9),) * 2)]
 
     text = verdict(5, 2, 1)
-    body = compared(recorded(Half(scorers[JUDGE], scored(5.0, said(text, 5.0, 0, 1)), scored(2.0))), "7", "9")
+    body = compared(recorded(Half(scorers[JUDGE], scored(5.0, judge_answer(text, 5.0, 0, 1)), scored(2.0))), "7", "9")
     assert (body["rewards"], body["reasons"]) == ([None, None], ["no_verdict"] * 2)
 
 

@@ -47,11 +47,11 @@ def app(scorers: list[OnlineScorer]) -> Any:
 @pytest.fixture(scope="module")
 def truth(app: Any) -> dict[str, Any]:
     """What our own format says of the conversation that all others are asked about, too."""
-    response: dict[str, Any] = asked(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+    response: dict[str, Any] = post_rewards(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
     return response
 
 
-def asked(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
+def post_rewards(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
     answer = post(app, "/v1/rewards", {"model": model, **body})
     assert answer.status_code == 200, answer.text
     actual_body: dict[str, Any] = answer.json()
@@ -73,7 +73,7 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
-    body = asked(
+    body = post_rewards(
         app,
         conversations=[
             {"messages": QUESTION, "responses": ["7", " ", "9 <extra_id_1>"]},
@@ -104,22 +104,24 @@ def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
 
 
 def test_a_ranking_has_the_best_first(app: Any) -> None:
-    (entry,) = asked(app, conversations=[{"messages": QUESTION, "responses": [str(index) for index in range(9)]}])["data"]
+    (entry,) = post_rewards(app, conversations=[{"messages": QUESTION, "responses": [str(index) for index in range(9)]}])[
+        "data"
+    ]
     rewards = [response["reward"] for response in entry["responses"]]
     assert entry["ranking"] == sorted(range(9), key=lambda at: -rewards[at])
 
 
 def test_a_judge_compares_candidates_and_shows_its_text_if_asked(app: Any) -> None:
     conversations = [{"messages": QUESTION, "responses": ["7", "9"], "principles": ["correctness"]}]
-    (entry,) = asked(app, model=JUDGE, conversations=conversations, trace=True)["data"]
+    (entry,) = post_rewards(app, model=JUDGE, conversations=conversations, trace=True)["data"]
     text = entry["responses"][0]["trace"][0]
     assert text["shown"] == ["response[0]", "response[1]"]
     assert text["principle"] == "correctness"
     assert text["text"]
-    (quiet,) = asked(app, model=JUDGE, conversations=conversations)["data"]
+    (quiet,) = post_rewards(app, model=JUDGE, conversations=conversations)["data"]
     assert quiet["responses"][0]["trace"] is None
     assert quiet["responses"][0]["reward"] == entry["responses"][0]["reward"]
-    (alone,) = asked(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
+    (alone,) = post_rewards(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
     assert alone["responses"][0]["reason"] == "no_opponent"
 
 
@@ -146,7 +148,7 @@ def test_the_answers_to_several_principles_are_combined_or_refused() -> None:
     model = scorer("tiny-principle", read=by_two)
     try:
         app = application([model])
-        truth = asked(app, model="tiny-principle", conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+        truth = post_rewards(app, model="tiny-principle", conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
         assert truth["reward"] == pytest.approx((truth["scores"]["a"] + truth["scores"]["b"]) / 2)
         assert post(app, "/classify", {"messages": ANSWERED}).json()["data"][0]["probs"] == [truth["reward"]]
         assert post(app, "/v1/embeddings", {"messages": ANSWERED}).json()["data"][0]["embedding"] == [truth["reward"]]
@@ -177,7 +179,9 @@ def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) ->
     blank, fine = ({"messages": QUESTION, "responses": ["7", "9"], "principles": by} for by in (principles, ["correctness"]))
     in_messages = {"messages": ANSWERED, "principles": principles}
     try:
-        data = asked(application([online_scorer]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
+        data = post_rewards(application([online_scorer]), model="tiny-principle", conversations=[blank, fine, in_messages])[
+            "data"
+        ]
     finally:
         online_scorer.close()
     reasons = [[response["reason"] for response in entry["responses"]] for entry in data]
@@ -233,7 +237,7 @@ def test_an_answer_to_nothing_has_no_number(path: str) -> None:
     try:
         app = application([online_scorer])
         assert error(post(app, path, {"model": "tiny-scalar", "messages": alone}), 400)["code"] == "no_messages"
-        (entry,) = asked(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
+        (entry,) = post_rewards(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
     finally:
         online_scorer.close()
     assert [(response["reward"], response["reason"]) for response in entry["responses"]] == [(None, "no_messages")]
@@ -243,7 +247,7 @@ def test_nobody_is_judged_after_another_answer_to_the_prompt(app: Any) -> None:
     """As in batch, with a reason in place of each number."""
     turns = [{"role": "response_1", "content": "8"}, {"role": "response_2", "content": "9"}]
     for item in ({"messages": ANSWERED, "responses": ["8", "9"]}, {"messages": [*ANSWERED, *turns]}):
-        (judged,) = asked(app, conversations=[item])["data"]
+        (judged,) = post_rewards(app, conversations=[item])["data"]
         assert {(response["reward"], response["reason"]) for response in judged["responses"]} == {(None, "wrong_type")}
     items = [
         {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]}
@@ -254,7 +258,7 @@ def test_nobody_is_judged_after_another_answer_to_the_prompt(app: Any) -> None:
 
 
 def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
-    (entry,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
+    (entry,) = post_rewards(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
     assert [response["name"] for response in entry["responses"]] == ["response_1", "response_2"]
     assert all(response["status"] == "scored" for response in entry["responses"])
 
@@ -332,7 +336,7 @@ def test_a_conversation_that_cant_fit_is_too_large(app: Any) -> None:
     long = [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "7"}]
     assert error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
     assert error(post(app, "/pooling", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
-    (entry,) = asked(app, conversations=[{"messages": long}])["data"]
+    (entry,) = post_rewards(app, conversations=[{"messages": long}])["data"]
     assert entry["responses"][0]["reason"] == "too_long"
 
 
@@ -568,7 +572,7 @@ def test_pooling_shows_the_outputs_of_a_head_and_no_hidden_states() -> None:
     try:
         app = application([item])
         (pooled,) = post(app, "/pooling", {"messages": ANSWERED}).json()["data"]
-        (scored,) = asked(app, model="tiny-qrm", conversations=[{"messages": ANSWERED}])["data"][0]["responses"]
+        (scored,) = post_rewards(app, model="tiny-qrm", conversations=[{"messages": ANSWERED}])["data"][0]["responses"]
     finally:
         item.close()
     assert pooled["data"] == list(scored["scores"].values())
@@ -660,7 +664,7 @@ def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:
 
 def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
     answers = ["7", "9", "seven"]
-    (entry,) = asked(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
+    (entry,) = post_rewards(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
     rewards = [response["reward"] for response in entry["responses"]]
     names = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
     for path, (query, document) in zip(("/score", "/v1/score") * 2, names, strict=True):

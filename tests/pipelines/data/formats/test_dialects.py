@@ -7,7 +7,7 @@ import pytest
 from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.data.formats import SHAPES, detect, requests
-from tests.support.asked import chat, contexts, judged, refused, said, user
+from tests.support.parsed_rows import chat, contexts, judged, refused, reply, user
 
 NAN = float("nan")
 TEXT_PARTS = [
@@ -44,10 +44,10 @@ def test_roles_are_known_by_their_common_names() -> None:
 
 def test_text_parts_are_text() -> None:
     for parts in TEXT_PARTS:
-        assert judged(read(chat(user(parts), said(parts)))) == {"final": "7"}
+        assert judged(read(chat(user(parts), reply(parts)))) == {"final": "7"}
     several = [{"type": "text", "text": "one "}, {"type": "text", "text": ""}, "two"]
-    assert judged(read(chat(user("q"), said(several)))) == {"final": "one two"}
-    assert judged(read(chat(user("q"), said(" as it is \U0001f600\n")))) == {"final": " as it is \U0001f600\n"}
+    assert judged(read(chat(user("q"), reply(several)))) == {"final": "one two"}
+    assert judged(read(chat(user("q"), reply(" as it is \U0001f600\n")))) == {"final": " as it is \U0001f600\n"}
 
 
 @pytest.mark.parametrize(
@@ -56,22 +56,22 @@ def test_text_parts_are_text() -> None:
     ids=str,
 )
 def test_another_part_is_no_text(part: object) -> None:
-    assert refused(read(chat(user(["q", part]), said("a")))) == {"final": Reason.CONTENT_NOT_TEXT}
+    assert refused(read(chat(user(["q", part]), reply("a")))) == {"final": Reason.CONTENT_NOT_TEXT}
 
 
 @pytest.mark.parametrize("blank", ["", " \n", None, []])
 def test_a_blank_first_system_turn_is_none(blank: object) -> None:
-    row = chat({"role": "system", "content": blank}, user("q"), said("a"))
+    row = chat({"role": "system", "content": blank}, user("q"), reply("a"))
     assert contexts(read(row)) == [[("user", "q")]]
     assert judged(requests(SHAPES["messages"], row, "all")) == {"turn[2]": "a"}
     assert contexts(requests(SHAPES["messages"], row | {"system": "s"})) == [[("system", "s"), ("user", "q")]]
-    later = chat(user("q"), {"role": "system", "content": blank}, said("a"))
+    later = chat(user("q"), {"role": "system", "content": blank}, reply("a"))
     assert refused(read(later)) == {"final": Reason.EMPTY_CONTENT}
 
 
 def test_nan_is_null() -> None:
     for name, row in (
-        ("messages", chat(user("q"), said("a", tool_calls=NAN, reasoning_content=NAN))),
+        ("messages", chat(user("q"), reply("a", tool_calls=NAN, reasoning_content=NAN))),
         ("alpaca", {"instruction": "q", "output": "a", "input": NAN, "system": NAN, "history": NAN}),
         ("prompt-response", {"prompt": "q", "response": "a", "messages": NAN, "chosen": NAN, "images": NAN, "tools": NAN}),
     ):
@@ -95,7 +95,7 @@ def test_what_a_judge_would_not_be_shown_rejects_the_row() -> None:
         ({"tools": None, "images": None}, None),
     ]
     for beside, reason in cases:
-        for row in (chat(user("q"), said("a")), {"prompt": "q", "chosen": "a", "rejected": "b"}):
+        for row in (chat(user("q"), reply("a")), {"prompt": "q", "chosen": "a", "rejected": "b"}):
             assert set(refused(read(row | beside)).values()) == ({reason} if reason else set())
 
 
@@ -136,10 +136,10 @@ def test_a_key_with_a_value_of_another_type_is_described(row: dict[str, Any], sa
     ("row", "question"),
     [
         (
-            {"id": 1, "message": [user("q"), said("a")]},
+            {"id": 1, "message": [user("q"), reply("a")]},
             "Did you mean 'messages' by 'message' (messages: `messages`, a list of",
         ),
-        ({"Messages": [user("q"), said("a")]}, "Did you mean 'messages' by 'Messages' (messages: "),
+        ({"Messages": [user("q"), reply("a")]}, "Did you mean 'messages' by 'Messages' (messages: "),
         ({"promts": "q", "responce": "a"}, "Did you mean 'prompt' by 'promts', 'response' by 'responce' (prompt-response: "),
         ({"prompt": "q", "chosn": "a", "rejected": "b"}, "Did you mean 'chosen' by 'chosn' (preference: "),
     ],

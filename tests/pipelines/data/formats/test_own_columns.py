@@ -23,8 +23,8 @@ from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
 from pipelines.run.prepare.score_requests import parse_rows
 from pipelines.settings.run_settings import RowSettings, ScoreSettings
-from tests.support.asked import account, contexts, judged, refused, said, user
 from tests.support.corpora import lines, settings, write
+from tests.support.parsed_rows import account, contexts, judged, refused, reply, user
 
 ROW = {"task": {"question": "q", "system": "s"}, "choices": [{"text": "a"}, {"text": "b"}], "a.b": "dotted", "who": None}
 
@@ -65,29 +65,29 @@ def test_a_path_that_leads_nowhere_is_a_missing_field() -> None:
 
 
 def test_a_list_of_responses_is_judged_one_by_one() -> None:
-    row_requests = read({"prompt": "q", "response": ["a", said("b"), "", user("c")]})
+    row_requests = read({"prompt": "q", "response": ["a", reply("b"), "", user("c")]})
     assert judged(row_requests) == {"response[0]": "a", "response[1]": "b"}
     assert refused(row_requests) == {"response[2]": Reason.EMPTY_CONTENT, "response[3]": Reason.NO_FINAL_ASSISTANT}
     assert refused(read({"prompt": "q", "response": []})) == {"final": Reason.EMPTY_CONTENT}
 
 
 def test_a_list_of_turns_is_one_response_with_what_goes_before_it() -> None:
-    turns = [said("a"), user("b"), said("c")]
+    turns = [reply("a"), user("b"), reply("c")]
     row_requests = read({"prompt": "q", "response": turns})
     before = [("user", "q"), ("assistant", "a"), ("user", "b")]
     assert (contexts(row_requests), judged(row_requests), refused(row_requests)) == ([before], {"final": "c"}, {})
-    several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [said("x"), said("y")]})
+    several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [reply("x"), reply("y")]})
     assert judged(several) == {"a": "c", "b[0]": "x", "b[1]": "y"}
     assert contexts(several) == [before, [("user", "q")]]
-    assert refused(read({"prompt": "q", "response": [user("other"), said("a")]})) == {"final": Reason.WRONG_TYPE}
-    whole = read({"prompt": "q", "response": [user("q"), said("a")]})
+    assert refused(read({"prompt": "q", "response": [user("other"), reply("a")]})) == {"final": Reason.WRONG_TYPE}
+    whole = read({"prompt": "q", "response": [user("q"), reply("a")]})
     assert (contexts(whole), judged(whole)) == ([[("user", "q")]], {"final": "a"})
-    assert refused(read({"prompt": "q", "response": [said("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
+    assert refused(read({"prompt": "q", "response": [reply("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
 
 
 def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
-    answered = [user("What is 3 + 4?"), said("7")]
-    row = {"prompt": answered, "response": "9", "responses": ["9", said("8")], "turns": [user("Sure?"), said("9")]}
+    answered = [user("What is 3 + 4?"), reply("7")]
+    row = {"prompt": answered, "response": "9", "responses": ["9", reply("8")], "turns": [user("Sure?"), reply("9")]}
     assert refused(read(row)) == {"final": Reason.WRONG_TYPE}
     assert refused(read(row, response="responses")) == dict.fromkeys(("response[0]", "response[1]"), Reason.WRONG_TYPE)
     assert judged(read(row, response="turns")) == {"final": "9"}
@@ -281,7 +281,7 @@ def test_a_column_that_no_row_has_is_refused_before_the_run(tmp_path: Path, wron
 
 # --- whole conversations, last elements, all elements ---------------------------------------------------------------------
 
-TALK = [user("q"), said("a"), user("r"), said("b")]
+TALK = [user("q"), reply("a"), user("r"), reply("b")]
 SHARED = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "b"}]
 
 

@@ -28,7 +28,7 @@ from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.preview import check_preview
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import RowSettings
-from tests.support.asked import account, contexts, judged, refused
+from tests.support.parsed_rows import account, contexts, judged, refused
 
 Turns = Sequence[tuple[str, str]]
 SUM, FOUR = ("user", "What is 2 + 2?"), ("assistant", "It is 4.")
@@ -59,7 +59,7 @@ def user(text: object, **more: object) -> dict[str, Any]:
     return {"content": text, "role": "user", **more}
 
 
-def said(text: object, **more: object) -> dict[str, Any]:
+def reply(text: object, **more: object) -> dict[str, Any]:
     return {"content": text, "role": "assistant", **more}
 
 
@@ -80,9 +80,9 @@ def pair_of(first: str, second: str) -> dict[str, str]:
 
 PAIR = pair_of("chosen", "rejected")
 ASKED = [user("What is 2 + 2?")]
-ANSWERED, DUNNO = [*ASKED, said("It is 4.")], [*ASKED, said(UNKNOWN)]
+ANSWERED, DUNNO = [*ASKED, reply("It is 4.")], [*ASKED, reply(UNKNOWN)]
 ASKED_AGAIN = [*ANSWERED, user("And 3 + 4?")]
-TWO_TURNS, LATER_DUNNO = [*ASKED_AGAIN, said("It is 7.")], [*ASKED_AGAIN, said(UNKNOWN)]
+TWO_TURNS, LATER_DUNNO = [*ASKED_AGAIN, reply("It is 7.")], [*ASKED_AGAIN, reply(UNKNOWN)]
 LATER_PAIR = {"chosen": "It is 7.", "rejected": UNKNOWN}
 BRIEF_TURNS = [{"role": "system", "content": "Be brief."}, *ANSWERED]
 PARTS = {"image": None, "mimeType": None}
@@ -157,7 +157,7 @@ CHAT_LOGS = [
     ),
     PublicSet(
         "WildChat-1M, an empty answer",
-        WILD | {"conversation": [*ASKED, said("")]},
+        WILD | {"conversation": [*ASKED, reply("")]},
         refusal="empty_content",
     ),
     PublicSet(
@@ -165,7 +165,7 @@ CHAT_LOGS = [
         {
             **texts("question_id model_a model_b winner judge language"),
             "conversation_a": TWO_TURNS,
-            "conversation_b": [*DUNNO, user("And 3 + 4?"), said("It is 7.")],
+            "conversation_b": [*DUNNO, user("And 3 + 4?"), reply("It is 7.")],
             "toxic_chat_tag": {"roberta-large": {"flagged": False}},
         },
         [TALK, [SUM, ("assistant", UNKNOWN), TALK[2]]],
@@ -176,7 +176,10 @@ CHAT_LOGS = [
         {
             **texts("id model_a model_b winner evaluation_session_id language"),
             "conversation_a": parts(*ANSWERED),
-            "conversation_b": [user([{"type": "image", "text": None, "image": "iVBORw0KGgo="}]), *parts(said("A cat."))],
+            "conversation_b": [
+                user([{"type": "image", "text": None, "image": "iVBORw0KGgo="}]),
+                *parts(reply("A cat.")),
+            ],
             "timestamp": WHEN,
         },
         [[SUM]],
@@ -510,7 +513,7 @@ TRAINERS = [
     ),
     PublicSet(
         "OpenAI, fine-tuning",
-        {"messages": [*ASKED, said("It is 4.", weight=0), *TWO_TURNS[2:]], "parallel_tool_calls": False, "tools": []},
+        {"messages": [*ASKED, reply("It is 4.", weight=0), *TWO_TURNS[2:]], "parallel_tool_calls": False, "tools": []},
         [TALK],
         LATER,
     ),
@@ -518,8 +521,8 @@ TRAINERS = [
         "OpenAI, preferences",
         {
             "input": {"messages": BRIEF_TURNS[:2], "tools": [], "parallel_tool_calls": True},
-            "preferred_output": [said("It is 4.")],
-            "non_preferred_output": [said(UNKNOWN)],
+            "preferred_output": [reply("It is 4.")],
+            "non_preferred_output": [reply(UNKNOWN)],
         },
         [[BRIEF, SUM]],
         PAIR,

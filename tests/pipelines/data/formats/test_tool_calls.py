@@ -10,13 +10,16 @@ from actors.text.tool_calls import as_messages
 from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowRequests, requests
 from pipelines.data.formats.calls import read_tool
 from pipelines.data.formats.registry import Turns
-from tests.support.asked import chat, judged, refused, said, user
+from tests.support.parsed_rows import chat, judged, refused, reply, user
 
 FUNCTION = {"name": "weather", "description": "Now.", "parameters": {"type": "object"}}
 WEATHER = {"type": "function", "function": FUNCTION}
 PARIS = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":  "Paris"}'}}
 ROW = chat(
-    user("q"), said(None, tool_calls=[PARIS]), {"role": "tool", "tool_call_id": "call_1", "content": ""}, said("Rain.")
+    user("q"),
+    reply(None, tool_calls=[PARIS]),
+    {"role": "tool", "tool_call_id": "call_1", "content": ""},
+    reply("Rain."),
 )
 
 
@@ -41,13 +44,15 @@ def test_calls_answers_and_tools_are_read() -> None:
 @pytest.mark.parametrize(
     "turn",
     [
-        said(None, tool_calls=json.dumps([PARIS])),
-        said("", tool_calls=[{"name": "weather", "arguments": {"city": "Paris", "day": None}}]),
-        said(None, function_call=PARIS["function"]),
-        said(None, function_calls=json.dumps(PARIS["function"])),
+        reply(None, tool_calls=json.dumps([PARIS])),
+        reply("", tool_calls=[{"name": "weather", "arguments": {"city": "Paris", "day": None}}]),
+        reply(None, function_call=PARIS["function"]),
+        reply(None, function_calls=json.dumps(PARIS["function"])),
         {"from": "function_call", "value": json.dumps({"name": "weather", "arguments": {"city": "Paris"}})},
         {"role": "tool_call", "content": json.dumps([PARIS])},
-        said(None, tool_calls=[{"id": " ", "function": {"name": "weather", "arguments": '{"city":"Rome","city":"Paris"}'}}]),
+        reply(
+            None, tool_calls=[{"id": " ", "function": {"name": "weather", "arguments": '{"city":"Rome","city":"Paris"}'}}]
+        ),
     ],
 )
 def test_every_form_of_a_call_is_the_same_call(turn: dict[str, object]) -> None:
@@ -103,7 +108,7 @@ def test_tools_that_cannot_be_read_are_refused(beside: dict[str, object]) -> Non
 
 
 def test_turns_may_be_calls_or_final_answers_alone() -> None:
-    calling = chat(user("q"), said("Let me see.", tool_calls=[PARIS]))
+    calling = chat(user("q"), reply("Let me see.", tool_calls=[PARIS]))
     assert list(judged(read(ROW, "all"))) == ["turn[1]", "turn[3]"]
     assert judged(read(calling)) == {"final": "Let me see."}
     assert refused(read(calling, "final-answer")) == {"final": Reason.NO_FINAL_ASSISTANT}
@@ -112,13 +117,17 @@ def test_turns_may_be_calls_or_final_answers_alone() -> None:
 
 def test_sides_of_a_pair_are_calls() -> None:
     other = {**PARIS, "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
-    row = {"prompt": [user("q")], "chosen": [said(None, tool_calls=[PARIS])], "rejected": [said(None, tool_calls=[other])]}
+    row = {
+        "prompt": [user("q")],
+        "chosen": [reply(None, tool_calls=[PARIS])],
+        "rejected": [reply(None, tool_calls=[other])],
+    }
     (request,) = read(row, shape="preference").requests
     assert [response.calls[0].arguments for response in request.responses] == ['{"city": "Paris"}', '{"city": "Rome"}']
 
 
 def call(arguments: object, **more: object) -> dict[str, object]:
-    return said(None, tool_calls=[{"function": {"name": "f", "arguments": arguments}} | more])
+    return reply(None, tool_calls=[{"function": {"name": "f", "arguments": arguments}} | more])
 
 
 @pytest.mark.parametrize(
@@ -135,20 +144,20 @@ def call(arguments: object, **more: object) -> dict[str, object]:
         call({"a": b"bytes"}),
         call("{}", id=5),
         call("{}", type="custom"),
-        said(None, tool_calls=[PARIS] * 1000),
-        said(None, tool_calls=[PARIS], function_call=PARIS["function"]),
-        said(None, function_calls="weather(city='Paris')"),
+        reply(None, tool_calls=[PARIS] * 1000),
+        reply(None, tool_calls=[PARIS], function_call=PARIS["function"]),
+        reply(None, function_calls="weather(city='Paris')"),
         {"role": "function_call", "content": "<tool_call>"},
         call('{"a": 1e400}'),
         call({"a": float("nan")}),
         user("q") | {"tool_calls": [PARIS]},
-        said("a", tools=[WEATHER]),
+        reply("a", tools=[WEATHER]),
         {"role": "system", "content": "s", "tools": [WEATHER]},
         {"role": "system", "content": None, "functions": json.dumps([FUNCTION])},
     ],
 )
 def test_calls_that_cannot_be_read_whole_are_refused(turn: dict[str, object]) -> None:
-    (rejected,) = read(chat(turn, said("a"))).rejected
+    (rejected,) = read(chat(turn, reply("a"))).rejected
     assert rejected.reason is Reason.TOOL_CALL
     assert 10 < len(rejected.detail) < 200
 
@@ -165,20 +174,20 @@ def answered(number: object = "call_1", content: object = "rain", **more: object
         ([answered(name="time")], Reason.TOOL_CALL),
         ([answered(), answered()], Reason.TOOL_CALL),
         ([answered(), answered(None)], Reason.TOOL_CALL),
-        ([answered(), said("a"), answered()], Reason.TOOL_CALL),
-        ([answered(), said("a"), answered("zzz")], Reason.TOOL_CALL),
+        ([answered(), reply("a"), answered()], Reason.TOOL_CALL),
+        ([answered(), reply("a"), answered("zzz")], Reason.TOOL_CALL),
         ([answered(content=None)], Reason.MISSING_FIELD),
         ([{"role": "tool", "tool_call_id": "call_1", "output": "rain"}], Reason.MISSING_FIELD),
     ],
 )
 def test_what_answers_no_call_is_refused(answers: list[dict[str, object]], reason: Reason) -> None:
-    row = chat(user("q"), said(None, tool_calls=[PARIS]), *answers, said("a"))
+    row = chat(user("q"), reply(None, tool_calls=[PARIS]), *answers, reply("a"))
     assert refused(read(row)) == {"final": reason}
 
 
 def numbered(*ids: str | None) -> dict[str, object]:
     """A turn with a call of each id, or of none."""
-    return said(None, tool_calls=[{"id": number, "function": {"name": f"f{number}", "arguments": "{}"}} for number in ids])
+    return reply(None, tool_calls=[{"id": number, "function": {"name": f"f{number}", "arguments": "{}"}} for number in ids])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +202,7 @@ def numbered(*ids: str | None) -> dict[str, object]:
 def test_answers_belong_to_calls_by_their_ids_and_else_in_order(
     ids: tuple[str | None, ...], answers: tuple[str | None, ...], expected: list[str]
 ) -> None:
-    turns = [user("q"), numbered(*ids), *map(answered, answers), said("a")]
+    turns = [user("q"), numbered(*ids), *map(answered, answers), reply("a")]
     pair = {"prompt": turns[:3], "chosen": turns[3:], "rejected": turns[3:]}
     for request in (only(chat(*turns)), only(pair, "preference")):
         assert [message["name"] for message in as_messages(request.context) if message["role"] == "tool"] == expected
@@ -201,8 +210,8 @@ def test_answers_belong_to_calls_by_their_ids_and_else_in_order(
 
 def test_turns_of_tools_without_calls_are_read_as_ever() -> None:
     answered = {"role": "tool", "name": "f", "content": "rain"}
-    assert only(chat(user("q"), answered, said("a"))).context[1] == Message(Role.TOOL, "rain")
-    assert refused(read(chat(user("q"), answered | {"content": ""}, said("a")))) == {"final": Reason.EMPTY_CONTENT}
+    assert only(chat(user("q"), answered, reply("a"))).context[1] == Message(Role.TOOL, "rain")
+    assert refused(read(chat(user("q"), answered | {"content": ""}, reply("a")))) == {"final": Reason.EMPTY_CONTENT}
 
 
 def test_a_policy_is_given_no_prompt_with_tools() -> None:

@@ -8,7 +8,7 @@ import pytest
 from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.data.formats import RowShape, detect, is_written_out, note_repeated_prompts
-from tests.support.asked import contexts, judged, refused, said, user
+from tests.support.parsed_rows import contexts, judged, refused, reply, user
 
 CHATML = "<|im_start|>system\nBe nice.<|im_end|>\n<|im_start|>user\nWhat is 3 + 4?<|im_end|>\n<|im_start|>assistant\n"
 HUMAN = "\n\nHuman: Hi\n\nAssistant: Hello\n\nHuman: What is 3 + 4?\n\nAssistant:"
@@ -86,7 +86,7 @@ def test_a_person_may_quote_a_template_or_a_transcript() -> None:
         {"prompt": "List them as JSON.", "response": '["cat", "dog"]'},
         {"prompt": "What does <|im_end|> do?", "response": "It ends a turn."},
         {"prompt": "Which token?", "response": "<|im_end|>"},
-        {"prompt": [user("Hi"), said(HUMAN), user("Why?")], "response": "7"},
+        {"prompt": [user("Hi"), reply(HUMAN), user("Why?")], "response": "7"},
     ]
     for row in rows:
         assert not look([row, *[PLAIN] * 3])
@@ -104,7 +104,7 @@ def test_what_would_be_judged_as_plain_words_is_refused() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"prompt": '["What is 3 + 4?", "And?"]', "response": "7"}, r"3 of the 3 prompts looked at are JSON in a text"),
         ({"prompt": json.dumps([user("q")]), "response": "7"}, r"3 of the 3 prompts looked at are JSON in a text"),
-        ({"prompt": "q", "response": json.dumps([said("a")])}, r"3 of the 3 responses looked at are JSON in a text"),
+        ({"prompt": "q", "response": json.dumps([reply("a")])}, r"3 of the 3 responses looked at are JSON in a text"),
         ({"prompt": "q", "response": CHATML + "7"}, r"3 of the 3 responses .* written out as one text"),
         ({"prompt": "Below is an instruction that describes a task. x", "response": "7"}, r"in a form that can't be taken"),
         ({"prompt": "A chat between a curious user and you. USER: q ASSISTANT:", "response": "7"}, "can't be taken apart"),

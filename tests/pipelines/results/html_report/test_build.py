@@ -302,7 +302,7 @@ def test_outputs_and_candidates_make_groups_too(tmp_path: Path) -> None:
     assert [(row["group"], row["responses"]) for row in scores["rows"]] == [("2.0", 2), ("1.0", 1)]
     assert [(row["group"], row["responses"]) for row in status["rows"]] == [("scored", 3)]
     assert output["count"] == 3, "it stays an output"
-    with open_all(drawn(tmp_path / "d", ["x", "y", "x"], [1.0, 2.0, 3.0]), "candidate") as responses:
+    with open_all(draw_candidates(tmp_path / "d", ["x", "y", "x"], [1.0, 2.0, 3.0]), "candidate") as responses:
         (group,) = groups(responses, ["candidate"])
         assert sampling(responses)["distinct"] == 2  # type: ignore[index]
     assert [(row["group"], row["responses"]) for row in group["rows"]] == [("x", 2), ("y", 1)]
@@ -325,15 +325,15 @@ def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> No
     candidates = [[(f"text {index % 3}", reward) for index, reward in enumerate(row)] for row in rewards]
     folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{index}"} for index in range(4)], candidates, prompts())
     with open_all(folder) as responses:
-        drawn = sampling(responses)
-    assert drawn is not None
-    assert drawn["best"]["n"] == [1, 2, 3, 4]
-    assert (drawn["best"]["prompts"], drawn["best"]["left_out"]) == (3, 1)
-    for n, mean in zip(drawn["best"]["n"], drawn["best"]["means"], strict=True):
+        draw_candidates = sampling(responses)
+    assert draw_candidates is not None
+    assert draw_candidates["best"]["n"] == [1, 2, 3, 4]
+    assert (draw_candidates["best"]["prompts"], draw_candidates["best"]["left_out"]) == (3, 1)
+    for n, mean in zip(draw_candidates["best"]["n"], draw_candidates["best"]["means"], strict=True):
         of_prompts = [np.mean([max(ways) for ways in itertools.combinations(row, n)]) for row in rewards[:3]]
         assert mean == pytest.approx(np.mean(of_prompts))
-    assert (drawn["drawn"], drawn["distinct"]) == (16, 3 + 3 + 3 + 2)
-    assert drawn["finishes"] == [("stop", 16)]
+    assert (draw_candidates["drawn"], draw_candidates["distinct"]) == (16, 3 + 3 + 3 + 2)
+    assert draw_candidates["finishes"] == [("stop", 16)]
     html_report.build(settings(tmp_path / "r.html", folder))
     assert "are distinct answers to their prompts" in (tmp_path / "r.html").read_text()
 
@@ -425,15 +425,15 @@ def test_too_few_or_equal_rewards_have_no_rank_correlation(tmp_path: Path, rewar
     assert f"have a reward in both, and {why}." in page
 
 
-def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
+def draw_candidates(folder: Path, texts: list[str], rewards: list[float]) -> str:
     """Candidates of one prompt by a policy."""
     candidates = [list(zip(texts, rewards, strict=True))]
     return drawn_corpus(folder, [{"prompt": "q"}], candidates, prompts())
 
 
 def test_what_a_policy_drew_is_the_same_only_if_its_text_is(tmp_path: Path) -> None:
-    first = drawn(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
-    second = drawn(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
+    first = draw_candidates(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
+    second = draw_candidates(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
     result, page = compared(tmp_path, first, second)
     assert sorted(zip(*result["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
     assert (result["common"], result["rho"]) == (3, pytest.approx(-1))

@@ -9,16 +9,16 @@ import pytest
 from actors.errors import SettingsError, SourceError
 from pipelines.data.formats import RowShape
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
-from tests.support.asked import chat, said, user
 from tests.support.corpora import lines, settings, write
 from tests.support.models import write_model
+from tests.support.parsed_rows import chat, reply, user
 
-GOOD = chat(user("What is 3 + 4?"), said("7"))
+GOOD = chat(user("What is 3 + 4?"), reply("7"))
 OPEN = chat(user("What is 3 + 4?"))
-EMPTY = chat(user("What is 3 + 4?"), said(" "))
-LONG = chat(user("What is 3 + 4? " * 3000), said("7"))
-CONTROL = chat(user("What is <extra_id_1> 3 + 4?"), said("7"))
-UNKNOWN = chat({"role": "hummany", "content": "q"}, said("a"))
+EMPTY = chat(user("What is 3 + 4?"), reply(" "))
+LONG = chat(user("What is 3 + 4? " * 3000), reply("7"))
+CONTROL = chat(user("What is <extra_id_1> 3 + 4?"), reply("7"))
+UNKNOWN = chat({"role": "hummany", "content": "q"}, reply("a"))
 
 
 def planned(folder: Path, rows: Sequence[Any], **options: Any) -> ResolvedRun:
@@ -43,7 +43,7 @@ def test_a_corpus_of_which_everything_can_be_judged_says_nothing_of_it(tmp_path:
         (UNKNOWN, r"unknown_role: messages: 'hummany'; known are system, developer, user, human"),
         (CONTROL, r"control_token.*the model would take such a mark"),
         (LONG, r"too_long.*--set render.too_long=trim-turns"),
-        (chat(user("q"), said(7)), r"content_not_text: messages: a number, 7, where text is expected"),
+        (chat(user("q"), reply(7)), r"content_not_text: messages: a number, 7, where text is expected"),
     ],
     ids=["open", "role", "control", "long", "number"],
 )
@@ -107,7 +107,7 @@ def test_the_terms_of_a_published_model_are_said_once(tmp_path: Path) -> None:
 
 
 def test_a_reference_isnt_that_of_earlier_turns(tmp_path: Path) -> None:
-    turns = [user("3 + 4?"), said("7"), user("4 + 4?"), said("8")]
+    turns = [user("3 + 4?"), reply("7"), user("4 + 4?"), reply("8")]
     options = {"model": "exact-match", "turns": "all"}
     with pytest.raises(SettingsError, match="the reference of its row is that of the last"):
         planned(tmp_path, [chat(*turns) | {"reference": "8"}], **options)

@@ -13,7 +13,7 @@ def user(content: object) -> dict[str, object]:
     return {"role": "user", "content": content}
 
 
-def said(content: object, **more: object) -> dict[str, object]:
+def reply(content: object, **more: object) -> dict[str, object]:
     return {"role": "assistant", "content": content, **more}
 
 
