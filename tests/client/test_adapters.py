@@ -1,7 +1,7 @@
 """Each adapter gives its trainer the endpoint's number, or what that trainer has for none; called as the trainer calls it.
 
-TRL's and verifiers' own code calls it here, and that of verl, OpenRLHF and SkyRL in test_trainers.py. No index has the packages
-of the others: their calls are restated from the sources that docs/guides/trainers/ names.
+TRL's and verifiers' own code calls it here, that of verl, OpenRLHF and SkyRL in test_trainers.py. No index has the others'
+packages: their calls are restated from the sources that docs/guides/trainers/ names.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ from pipelines.data.formats.content import with_policy_system
 from pipelines.data.formats.lines import parse
 from pipelines.data.formats.mixed import MIXED, check_mixed, explain_detection, formats, prompt_formats
 from pipelines.data.formats.own_columns import OwnColumns, check_column, with_fields
-from pipelines.data.formats.registry import PROMPT_READER, PROMPT_SHAPES, ROW_READER, SHAPES, detect, requests, unread_texts
+from pipelines.data.formats.registry import PROMPT_READER, PROMPT_SHAPES, ROW_READER, SHAPES, detect, passed_over, requests
 from pipelines.data.formats.row_shape import RowShape
 from pipelines.data.formats.rows import CANDIDATE, ONLY_RESPONSE, RowRequests, Shape, Unjudgeable
 from pipelines.data.formats.written_out import is_written_out, note_repeated_prompts, take_apart
@@ -35,10 +35,10 @@ __all__ = [
     "is_written_out",
     "note_repeated_prompts",
     "parse",
+    "passed_over",
     "prompt_formats",
     "requests",
     "take_apart",
-    "unread_texts",
     "with_fields",
     "with_policy_system",
 ]

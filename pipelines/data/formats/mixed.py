@@ -25,8 +25,8 @@ def mixed(available: Mapping[str, Shape]) -> Shape:
     def read(row: Row, turns: Turns = "final") -> RowRequests:
         recognised = recognise(row, available)
         if not recognised.shapes:
-            if recognised.other_responses:
-                raise Rejected(Reason.TWO_SHAPES, f"another response under {recognised.other_responses[0]!r}")
+            if recognised.unread:
+                raise Rejected(Reason.TWO_SHAPES, f"another response, or turns, under {recognised.unread[0]!r}")
             raise Rejected(Reason.MISSING_FIELD, "a row of no known shape")
         if len(recognised.shapes) > 1:
             raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))

@@ -15,7 +15,7 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
-from pipelines.data.formats.content import find_unshown, keys_seen
+from pipelines.data.formats.content import content_key, find_unshown, is_conversation, keys_seen
 from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
 from pipelines.data.formats.values import describe, is_blank, is_nan
 
@@ -28,8 +28,8 @@ Turns = Literal["final", "all", "final-answer"]
 # Version of the row reader, part of a run's identity: increase it whenever a row yields another request, or earlier runs
 # would be resumed with other numbers. In a mixed corpus a row also does where another shape recognises it; a new shape alone
 # is noticed by its name (`identity`).
-ROW_READER = 11
-PROMPT_READER = 9  # the same of the reader of prompts
+ROW_READER = 12
+PROMPT_READER = 10  # the same of the reader of prompts
 
 # Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row.
 STRAY = 0.1
@@ -96,25 +96,27 @@ def _without_nan(row: Row) -> Row:
 
 # Names of fields that hold a response beside another one: chosen, rejected_response, responses, output_2, completion_b ...
 _RESPONSE_NAME = re.compile(
-    r"(?:.+_)?(?:chosen|reject(?:ed)?|(?:dis|non_)?preferred)(?:_(?:response|answer|output|completion|message|conversation|text)s?)?"
-    r"|(?:response|completion|generation|candidate|output)s?(?:_?(?:\d+|[a-e]))?"
+    r"(?:(?:.+_)?(?:chosen|reject(?:ed)?|(?:dis|non_)?preferred)"
+    r"(?:_(?:response|answer|output|completion|message|conversation|text)s?)?"
+    r"|(?:response|completion|generation|candidate|output)s?)(?:_?(?:\d+|[a-e]))?"
     r"|(?:messages|conversations?)_?(?:\d+|[a-e])",
     re.IGNORECASE,
 )
-# Names of fields that hold what a prompt is about.
-_CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents"})
+# Names of fields that hold what a prompt is about: earlier turns, or a text, or the options of a question (MMLU, GPQA).
+_CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents", "choices", "options"})
 
 
 class Recognised(NamedTuple):
     """The shapes that a row was meant to have, and the row as they read it.
 
-    `other_responses` are fields with responses beside the single one that the row's only shape reads, and would be passed
-    over: then the row has no shape.
+    `unread` are fields with a response or turns that the row's only shape, `nearest`, would pass over: then the row has no
+    shape.
     """
 
     row: Row
     shapes: Sequence[Shape]
-    other_responses: Sequence[str] = ()
+    unread: Sequence[str] = ()
+    nearest: str = ""
 
 
 def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
@@ -136,40 +138,60 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
 
     Of a row with a pair, a conversation beside it repeats one side (ultrafeedback_binarized).
     """
-    unread = {shape.name: _other_responses(shape, row) for shape in meant}
-    read = {shape.name: requests(shape, row) for shape in meant} if any(unread.values()) else {}
-    if not read or any(row_requests.names == (CANDIDATE,) for row_requests in read.values()):
+    unread = {shape.name: _unread(shape, row) for shape in meant}
+    if not any(unread.values()):  # nearly every row; the others' requests are needed to tell repeated texts
         return Recognised(row, meant)
-    if several := [shape for shape in meant if len(read[shape.name].names) > 1]:
-        return Recognised(row, several)
-    unread_names = {
+    read = {shape.name: requests(shape, row) for shape in meant}
+    fitting = [shape for shape in meant if len(read[shape.name].names) > 1] or meant
+    lost = {
         name
-        for shape, names in unread.items()
-        for name in names
-        if not is_blank(row[name]) and not _repeats(row[name], read[shape])
+        for shape in fitting
+        for name in unread[shape.name]
+        if _must_be_read(name, row[name], read[shape.name]) and not _repeats(row[name], read[shape.name])
     }
-    return Recognised(row, meant if len(meant) > 1 or not unread_names else (), sorted(unread_names))
+    if not lost or len(fitting) > 1:
+        return Recognised(row, fitting)
+    return Recognised(row, (), sorted(lost), fitting[0].name)
+
+
+def _must_be_read(name: str, value: object, read: RowRequests) -> bool:
+    """Whether what a field holds would change what is judged, or is a response to be judged itself."""
+    if not _RESPONSE_NAME.fullmatch(name):
+        # A text may be anything, so that it is only named to the user; turns before the prompt are its context.
+        return is_conversation(value) or (isinstance(value, list) and any(isinstance(pair, list) for pair in value))
+    if read.names == (CANDIDATE,):
+        return False  # a policy answers anew
+    # Beside a pair, a list holds the candidates that the pair was made of (Magpie DPO); beside one response it holds others.
+    return len(read.names) == 1 or not isinstance(value, list) or is_conversation(value)
 
 
 def _repeats(value: object, read: RowRequests) -> bool:
     # Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more.
     turns = [turn.content for request in read.requests for turn in request.context]
     responses = [response.content for request in read.requests for response in request.responses]
-    return isinstance(value, str) and value.strip() in map(str.strip, (*turns, *responses))
-
-
-def _other_responses(shape: Shape, row: Row) -> list[str]:
-    return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name)]
-
-
-def unread_texts(shape: Shape, row: Row) -> list[str]:
-    """The fields of a row that hold turns, passages or responses by their names, and that a shape doesn't read."""
-    named = (name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS)
-    return [name for name in named if not is_blank(row[name])]
+    last = value[-1] if isinstance(value, list) and is_conversation(value) else value
+    content = last.get(content_key(last)) if isinstance(last, dict) else last
+    return isinstance(content, str) and content.strip() in map(str.strip, (*turns, *responses))
 
 
 def _unread(shape: Shape, row: Row) -> list[str]:
-    return [name for name, value in row.items() if name not in shape.reads and isinstance(value, str | list | dict)]
+    # The fields that hold turns, passages or responses by their names, and that a shape doesn't read.
+    unread = (name for name, value in row.items() if name not in shape.reads and isinstance(value, str | list | dict))
+    named = (name for name in unread if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS)
+    return [name for name in named if not is_blank(row[name])]
+
+
+def passed_over(shape: Shape, row: Row, read: RowRequests) -> list[str]:
+    """The fields that may belong to a conversation by their names, and hold what a row's requests don't.
+
+    Beside a prompt for a policy, responses don't count: the policy answers anew.
+    """
+    is_prompt = read.names == (CANDIDATE,)
+    return [
+        name
+        for name in _unread(shape, row)
+        if not (is_prompt and _RESPONSE_NAME.fullmatch(name)) and not _repeats(row[name], read)
+    ]
 
 
 def check_known(rows: Sequence[object], recognised: Sequence[Recognised], available: Mapping[str, Shape]) -> None:
@@ -216,11 +238,13 @@ def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], 
     unreadable, fitting = _unreadable(rows), sum(bool(fit.shapes) for fit in recognised)
     if not any(isinstance(row, dict) for row in rows) and unreadable:
         return f"{unreadable}Is each line of the file one JSON object, and the name's ending that of its format?"
-    if unread := Counter(name for fit in recognised for name in fit.other_responses).most_common():
+    unread = Counter((fit.nearest, name) for fit in recognised for name in fit.unread).most_common()
+    if unread:
+        (nearest, name), count = unread[0]
         return (
-            f"{unread[0][1]} of the {len(rows)} rows looked at hold another response under {unread[0][0]!r}, beside that of "
-            f"their shape. Name the fields of all responses with --response-column, and that of what they answer with "
-            "--prompt-column; or, to judge the shape's alone, choose it with --format NAME"
+            f"{count} of the {len(rows)} rows looked at hold another response, or turns, under {name!r}, which their shape "
+            f"{nearest} doesn't read. Name the fields of all responses with --response-column, and that of what they answer "
+            f"with --prompt-column; or, to judge what the shape reads alone, choose it with --format {nearest}"
         )
     needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in available.values())
     columns = "--prompt-column and --response-column, a whole conversation with --conversation-column"
@@ -250,6 +274,8 @@ def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     unknown = [key for key in list(row)[:_TRIED_KEYS] if key not in keys_read]
     near = {key: difflib.get_close_matches(key.lower(), keys_read - row.keys(), n=1, cutoff=_LEAST_ALIKE) for key in unknown}
     meant = {key: names[0] for key, names in near.items() if names}
+    if len({*meant.values()}) < len(meant):  # `messages_a` and `messages_b` (search-arena) are two sides, no typing error
+        return ""
     renamed: dict[str, object] = {meant.get(key, key): value for key, value in row.items()}
     # A name that is near is no help by itself: `contents` is near `context`, and Gemini's turns are no conversation here.
     shape = next((shape for shape in available.values() if meant and shape.looks_like(renamed)), None)

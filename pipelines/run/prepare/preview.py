@@ -17,7 +17,7 @@ from pipelines.data.formats import (
     check_column,
     explain_detection,
     note_repeated_prompts,
-    unread_texts,
+    passed_over,
     with_fields,
 )
 from pipelines.folders.scored_corpus.unscored import ADVICE, SAY_REASONING
@@ -54,11 +54,10 @@ class Preview(NamedTuple):
         return ". ".join(filter(None, (evidence, written, beside, note_repeated_prompts(self.row_requests))))
 
     def _unread(self) -> list[str]:
-        """Fields beside the user's own columns that hold turns, passages or responses by their names."""
-        if self.row_shape.own_columns is None:
-            return []  # a detected shape has read what belongs to it
-        rows = [row for row in self.rows if isinstance(row, dict)]
-        return sorted({name for row in rows for name in unread_texts(self.row_shape.shape, row)})
+        """Fields that hold turns, passages or responses by their names, and nothing that is read elsewhere."""
+        rows = zip(self.rows, self.row_requests, strict=True)
+        shape = self.row_shape.shape
+        return sorted({name for row, read in rows if isinstance(row, dict) for name in passed_over(shape, row, read)})
 
 
 def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequence[str] = ()) -> Preview:

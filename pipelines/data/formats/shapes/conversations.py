@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from actors.records import Reason
 from pipelines.data.formats.content import is_conversation
 from pipelines.data.formats.declare import conversations
 from pipelines.data.formats.own_columns import OwnColumns
+from pipelines.data.formats.rows import Row, RowRequests
 from pipelines.data.formats.shapes.responses import is_rollout
 
 _BATTLE = ("conversation_a", "conversation_b")
@@ -37,12 +39,26 @@ _EACH = (
         is_other=lambda row: isinstance(row.get("mask"), str),  # which tells the roles, as in NeMo's rows
     ),
 )
+_SIDES = OwnColumns(None, None, conversations=_BATTLE).shape()
+
+
+def _read_battle(row: Row) -> RowRequests:
+    # Arena's rows of 2025 are votes: from the second on, `conversation_a` and `_b` hold the turns since the vote before.
+    order = row.get("evaluation_order")
+    if isinstance(order, int) and order > 1:
+        return _SIDES.read(row).refused(
+            Reason.CONTEXT_GAP, f"vote {order} of a conversation, whose earlier turns aren't in it"
+        )
+    return _SIDES.read(row)
+
+
 _ARENA = replace(
-    OwnColumns(None, None, conversations=_BATTLE).shape(),
+    _SIDES,
     name="arena",
     about="two models' conversations with the same user (Chatbot Arena)",
     needs="`conversation_a` and `conversation_b`, each a list of messages",
     looks_like=lambda row: all(is_conversation(row.get(side)) for side in _BATTLE),
+    read=_read_battle,
     layout='{"conversation_a": [turn, ...], "conversation_b": [turn, ...], "winner": str, ...}',
 )
 SHAPES = (*(judged for judged, _ in _EACH), _ARENA)

@@ -22,7 +22,7 @@ from pipelines.data.formats import (
     requests,
     shapes,
 )
-from pipelines.data.formats.registry import recognise
+from pipelines.data.formats.registry import passed_over, recognise
 from tests.support.examples import examples
 from tests.support.parsed_rows import account, chat, contexts, refused, reply, user
 
@@ -344,22 +344,62 @@ def test_no_damaged_row_fails_and_no_response_vanishes(row: dict[str, Any]) -> N
         assert detect([row]).name in SHAPES
 
 
-def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over() -> None:
-    all_others: list[dict[str, Any]] = [
-        {"responses": ["x", "y"]},
-        {"completions": [{"text": "x"}]},
-        {"bad_rejected": "x"},
-        {"REJECTED_text": [reply("x")]},
-    ]
+def test_a_response_beside_those_that_a_shape_reads_is_not_passed_over() -> None:
+    lists: list[dict[str, Any]] = [{"responses": ["x", "y"]}, {"completions": [{"text": "x"}]}]
+    singles: list[dict[str, Any]] = [{"bad_rejected": "x"}, {"REJECTED_text": [reply("x")]}, {"output_3": "x"}]
     for name, row in EXAMPLES:
-        for others in all_others if name != "prompt-responses" else ():
+        for others in [*lists, *singles] if name != "prompt-responses" else ():
+            if not others.keys() - row.keys():
+                continue
             recognised = recognise(others | row, SHAPES)
-            if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
+            if others in lists and len(requests(SHAPES[name], row).names) > 1:
+                # The candidates that the pair was made of (Magpie DPO).
                 assert [shape.name for shape in recognised.shapes] == [name]
                 continue
             assert recognised.shapes == () or len(recognised.shapes) > 1
             with pytest.raises(SourceError, match=r"another response|more than one shape"):
                 detect([others | row])
+
+
+PAIR = {"prompt": "q", "chosen": "a", "rejected": "b"}
+TURNS_BEFORE = [user("x"), reply("y")]
+BATTLE = {"conversation_a": TURNS_BEFORE, "conversation_b": TURNS_BEFORE}
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "shape"),
+    [
+        ({"prompt": "q", **{f"response_{number}": str(number) for number in range(1, 5)}}, "response_3", "helpsteer2"),
+        (PAIR | {"rejected_2": "c"}, "rejected_2", "preference"),
+        (PAIR | {"context": TURNS_BEFORE}, "context", "preference"),
+        ({"prompt": "q", "response": "a", "history": [["x", "y"]]}, "history", "prompt-response"),
+(BATTLE | {"conversation_c": [user("x"), reply("z")]}, "conversation_c", "arena"),
+        (CHAT | {"chosen_response": "c", "rejected_response": "b"}, "chosen_response", "swift-preference"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_the_message_names_what_would_be_passed_over_and_the_shape(row: dict[str, Any], field: str, shape: str) -> None:
+    with pytest.raises(SourceError, match=rf"under '{field}'.* --format {shape}$"):
+        detect([row])
+
+
+def test_turns_before_a_prompt_are_not_passed_over_for_a_policy() -> None:
+    with pytest.raises(SourceError, match="under 'history'"):
+        detect([{"prompt": "q", "history": [["x", "y"]]}], PROMPT_SHAPES)
+    row = {"question": "q", "choices": ["a", "b"], "response": "a"}
+    shape = detect([row], PROMPT_SHAPES)
+    assert passed_over(shape, row, requests(shape, row)) == ["choices"]
+
+
+@pytest.mark.parametrize(("order", "reasons"), [(1, {}), (2, dict.fromkeys(BATTLE, Reason.CONTEXT_GAP))])
+def test_a_battles_later_vote_is_not_judged_as_its_beginning(order: int, reasons: dict[str, Reason]) -> None:
+    assert refused(requests(SHAPES["arena"], BATTLE | {"evaluation_order": order, "winner": "tie"})) == reasons
+
+
+def test_two_sides_are_no_typing_errors_for_the_same_field() -> None:
+    with pytest.raises(SourceError) as error:
+        detect([{"messages_a": TURNS_BEFORE, "messages_b": TURNS_BEFORE}])
+    assert "Did you mean" not in str(error.value)
 
 
 @pytest.mark.parametrize(

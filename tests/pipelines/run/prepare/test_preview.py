@@ -85,6 +85,14 @@ def test_columns_beside_which_other_parts_of_a_conversation_stand_are_named(tmp_
     assert "Not read, though it may belong to a conversation: 'history', 'rejected_response'" in result
 
 
+def test_what_a_detected_shape_leaves_is_named(tmp_path: Path) -> None:
+    row = {"prompt": "q", "chosen": "a", "rejected": "b", "passage": "p", "responses": ["a", "b", "c"], "input": "q"}
+    assert (
+        "Not read, though it may belong to a conversation: 'passage', 'responses'"
+        in planned(tmp_path, [row] * 2).shape_found
+    )
+
+
 def test_a_policys_prompts_are_looked_at_too(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{"prompt": " "}] * 3))
     with pytest.raises(SourceError, match="only 0 of the 3 responses"):
