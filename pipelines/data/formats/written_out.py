@@ -152,8 +152,8 @@ def is_written_out(rows: Sequence[RowRequests]) -> bool:
     for texts, what, is_such, state, advice in (
         (prompts, "prompts", _is_json_list, "are JSON in a text", "write the list itself into the rows"),
         (responses, "responses", _is_json_turns, "are JSON in a text", "write the turns themselves into the rows"),
-        (prompts, "prompts", _PRINTED.match, "are lists as Python prints them", _PRINTED_ADVICE),
-        (responses, "responses", _PRINTED.match, "are messages as Python prints them", _PRINTED_ADVICE),
+        (prompts, "prompts", _is_printed, "are lists as Python prints them", _PRINTED_ADVICE),
+        (responses, "responses", _is_printed, "are messages as Python prints them", _PRINTED_ADVICE),
         (_without_prompts(requests), "responses", _begins_dressed, "are conversations written out as one text", _ADVICE),
     ):
         such = list(filter(is_such, texts))
@@ -257,3 +257,7 @@ def _is_json_turns(response: str) -> bool:
     if isinstance(value, dict):
         return role_of(value) is not None and content_key(value) in value
     return isinstance(value, list) and bool(value) and all(map(is_message, value))
+
+
+def _is_printed(text: str) -> bool:
+    return _PRINTED.match(text) is not None
