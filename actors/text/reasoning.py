@@ -20,12 +20,14 @@ class Mark(NamedTuple):
     """How a kind of model marks its reasoning. `prefilled`: some templates write the begin mark themselves.
 
     A begin mark without its end is reasoning that never ended, but of those that are `paired`: they are text then.
+    `answer`: the marks between which the answer stands, of models that mark it, too.
     """
 
     begin: str
     end: str
     prefilled: bool = False
     paired: bool = False
+    answer: tuple[str, str] | None = None
 
 
 _MESSAGE = "<|message|>"
@@ -40,8 +42,11 @@ MARKS = (
     Mark("<thinking>", "</thinking>"),
     Mark("<thought>", "</thought>"),
     Mark("<reasoning>", "</reasoning>"),
-    Mark("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1, OpenThinker
-    Mark("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
+    Mark("<longcat_think>", "</longcat_think>", prefilled=True),  # LongCat
+    # Sky-T1, OpenThinker; OpenThoughts-114k and Bespoke-Stratos-17k
+    Mark("<|begin_of_thought|>", "<|end_of_thought|>", answer=("<|begin_of_solution|>", "<|end_of_solution|>")),
+    Mark("<|START_THINKING|>", "<|END_THINKING|>", answer=("<|START_RESPONSE|>", "<|END_RESPONSE|>")),  # Command A
+    Mark("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Mark("<|channel>thought", "<channel|>"),  # Gemma 4
     Mark("<|start|>assistant<|channel|>analysis", _FINAL),  # gpt-oss
     Mark("<|channel|>analysis", _FINAL),
@@ -54,7 +59,7 @@ FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 _SPACE = re.compile(r"\s*")
 _ENDED = re.compile(r"\A(?:\s*\n| +)")
-_CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>)\s*\Z")
+_CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>|<\|END_OF_TURN_TOKEN\|>)\s*\Z")
 # Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time.
 _LOOKED_BACK = 80
 _SENTENCE_ENDS = ".!?。！？…"
@@ -87,6 +92,8 @@ def _folded(text: str) -> str:
 
 
 _FOLDED = tuple(mark._replace(begin=_folded(mark.begin), end=_folded(mark.end)) for mark in MARKS)
+_WRAPPERS = [(_folded(mark.answer[0]), _folded(mark.answer[1])) for mark in MARKS if mark.answer is not None]
+_MARK = re.compile("|".join(re.escape(part) for mark in _FOLDED if not mark.paired for part in (mark.begin, mark.end)))
 _BEGINS = [mark.begin for mark in _FOLDED if mark.prefilled]
 _ENDS = [mark.end for mark in _FOLDED if mark.prefilled]
 _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_ENDS])]))
@@ -95,7 +102,8 @@ _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_E
 def split_reasoning(text: str) -> SplitText:
     """Split a text after the reasoning at its beginning. Linear time in its length.
 
-    The answer is without the empty lines before it, and None where the reasoning never ended or nothing follows it.
+    The answer is without the empty lines before it and the marks around it, and None where the reasoning never ended or
+    nothing follows it.
     """
     cuts = _mark_ends(_folded(text))
     if cuts is None:
@@ -196,6 +204,11 @@ def opened_by(prompt: str) -> str:
     return prompt[len(folded) - len(begin) : len(folded)]
 
 
+def is_only_marks(text: str) -> bool:
+    """Whether a text is nothing but marks of reasoning and white space, as templates write them where an answer begins."""
+    return not _MARK.sub("", _folded(text)).strip()
+
+
 def is_in_marks(token: str) -> bool:
     """Whether a token is a mark of reasoning, or a part of one."""
     return any(_folded(token) in part for mark in _FOLDED for part in (mark.begin, mark.end))
@@ -265,8 +278,18 @@ def _mark_ends(folded: str) -> list[int] | None:
 
 
 def _trim_answer(rest: str) -> str | None:
-    answer = _CLOSING.sub("", _ENDED.sub("", rest))
+    answer = _unwrapped(_CLOSING.sub("", _ENDED.sub("", rest)))
     return answer if answer.strip() else None
+
+
+def _unwrapped(answer: str) -> str:
+    # The answer without the marks around it. Empty if text follows them: nobody can tell whether that belongs to it.
+    folded = _folded(answer)
+    for begin, end in _WRAPPERS:
+        if folded.startswith(begin):
+            stop = folded.find(end) if end in folded else len(answer)
+            return "" if folded[stop + len(end) :].strip() else _ENDED.sub("", answer[len(begin) : stop]).rstrip()
+    return answer
 
 
 def _find_lone_end(folded: str, start: int) -> tuple[int, int] | None:

@@ -224,13 +224,14 @@ TEMPLATES: Mapping[str, PolicyTemplate] = {
 NEMO_ROWS = replace(_NEMOTRON, preamble=re.compile(r"(?!)"), ends=tuple(end for end in _NEMOTRON.ends if "extra_id" in end))
 
 
-def _transcript(user: str, assistant: str, before: str, system: str = "(?!)") -> PolicyTemplate:
+def _transcript(user: str, assistant: str, before: str, system: str = "(?!)", begin: str = r"\s*") -> PolicyTemplate:
     # Speakers' names with a colon or the like, each at the start of the text or where `before` matches.
     speakers = {Role.SYSTEM: system, Role.USER: user, Role.ASSISTANT: assistant}
     mark = rf"(?:{before})(?:{user}|{assistant}|{system})"
     return PolicyTemplate(
-        begin=re.compile(rf"\s*(?={user}|{system})"),
-        turns=tuple(_turn(role, rf"(?:{before})?{name}[ \t]*\n?", rf"(?={mark})") for role, name in speakers.items()),
+        begin=re.compile(rf"{begin}(?={user}|{system})"),
+        # A header takes none of the white space behind it, where the mark of the next turn begins if this one is empty.
+        turns=tuple(_turn(role, rf"(?:{before})?{name}", rf"(?={mark})") for role, name in speakers.items()),
         tokens=re.compile(mark),
         ends=("</s>", "<|endoftext|>"),
         trims=True,
@@ -239,7 +240,10 @@ def _transcript(user: str, assistant: str, before: str, system: str = "(?!)") ->
 
 # By how they look. They are less certain than templates: a speaker may quote such a line.
 TRANSCRIPTS: Mapping[str, PolicyTemplate] = {
-    "Human: ... Assistant:": _transcript("Human:", "Assistant:", r"\s*\n\s*", "System:"),  # HH-RLHF
+    # Anthropic's, of HH-RLHF and Nectar: an empty line before either name, and no system turn. Their dialogues, code and
+    # letters have lines that begin with a name, which are no turns.
+    "\n\nHuman: ... \n\nAssistant:": _transcript("Human:", "Assistant:", r"\n\n", begin=r"\n\n"),
+    "Human: ... Assistant:": _transcript("Human:", "Assistant:", r"\s*\n\s*", "System:", begin=r"(?!\n\nHuman:)\s*"),
     "### Human: ... ### Assistant:": _transcript("### Human:", "### Assistant:", r"\s*", "### System:"),  # Guanaco
     "User: ... Assistant:": _transcript("User:", "Assistant:", r"\s*\n\s*", "System:"),
     "USER: ... ASSISTANT:": _transcript("USER:", "ASSISTANT:", r"\s+|</s>", "SYSTEM:"),  # Vicuna
