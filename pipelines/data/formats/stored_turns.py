@@ -36,6 +36,7 @@ def opened_turns(value: object) -> object:
 
 
 def _from_map(value: object) -> object:
-    if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
+    # The keys of a map may be anything, such as structs; those of a message are texts.
+    if isinstance(value, list) and value and all(isinstance(pair, tuple) and isinstance(pair[0], str) for pair in value):
         return dict(value)
     return value

@@ -71,3 +71,9 @@ def test_maps_are_messages() -> None:
     pair: dict[str, Any] = dict(zip(("chosen", "rejected"), sides, strict=True))
     (row,) = python_rows(pa.table({"prompt": pa.array([[list(user("q").items())]], pa.list_(one)), **pair}))
     assert judged(requests(detect([row]), row)) == {"chosen": "a", "rejected": "b"}
+
+
+def test_other_maps_stay_as_they_are() -> None:
+    column = pa.array([[({"a": 1}, "x")]], pa.map_(pa.struct([("a", pa.int64())]), pa.string()))
+    row = {"messages": TURNS, **python_rows(pa.table({"by_key": column}))[0]}
+    assert judged(requests(detect([row]), row)) == {"final": "a"}
