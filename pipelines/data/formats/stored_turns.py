@@ -36,7 +36,9 @@ def opened_turns(value: object) -> object:
 
 
 def _from_map(value: object) -> object:
+    return dict(value) if isinstance(value, list) and value and all(map(_is_member, value)) else value
+
+
+def _is_member(value: object) -> bool:
     # The keys of a map may be anything, such as structs; those of a message are texts.
-    if isinstance(value, list) and value and all(isinstance(pair, tuple) and isinstance(pair[0], str) for pair in value):
-        return dict(value)
-    return value
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
