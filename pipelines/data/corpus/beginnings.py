@@ -106,7 +106,10 @@ def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
     if any(_is_turn(turn) for member in members for turn in (member if isinstance(member, list) else [member])):
         return None
     lists = {key: member for key, member in value.items() if isinstance(member, list) and _are_objects(member)}
-    if _are_objects(members):
+    if _are_objects(members) and _are_columns(members):
+        keys, what = value, f"{len(members):,} columns by the number of the row, as pandas writes them, {_named(value)}"
+        command = _jq("(first(.[]) | keys_unsorted[]) as $row | map_values(.[$row])", path)
+    elif _are_objects(members):
         keys, what, command = members[0], f"{len(members):,} objects by key, {_named(value)}", _jq(".[]", path)
     # With texts beside the list it may be a row that carries objects, such as {"question": ..., "steps": [{...}]}.
     elif lists and (_HOLDERS.intersection(lists) or not any(isinstance(member, str) for member in members)):
@@ -133,6 +136,11 @@ def _shown(text: bytes) -> str:
 
 def _are_objects(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
+
+
+def _are_columns(members: list[Any]) -> bool:
+    numbers = members[0].keys()
+    return all(map(str.isdigit, numbers)) and all(member.keys() == numbers for member in members)
 
 
 def _is_turn(value: object) -> bool:

@@ -5,6 +5,7 @@ shape = detect(sample)                         # or SHAPES["messages"]
 row_requests = requests(shape, row, turns="final")   # RowRequests: what to score, and what is rejected
 """
 
+from pipelines.data.formats.calls import calls_without_tools
 from pipelines.data.formats.content import with_policy_system
 from pipelines.data.formats.lines import parse
 from pipelines.data.formats.mixed import MIXED, check_mixed, explain_detection, formats, prompt_formats
@@ -27,6 +28,7 @@ __all__ = [
     "RowShape",
     "Shape",
     "Unjudgeable",
+    "calls_without_tools",
     "check_column",
     "check_mixed",
     "detect",

@@ -4,19 +4,22 @@ What can't be read whole is `Rejected` as `tool_call`, with what was wrong: nobo
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from actors.errors import Rejected
-from actors.records import Reason, Role, ToolCall
+from actors.records import Reason, Role, ScoreRequest, ToolCall
 from pipelines.data.formats.lines import parse_json
-from pipelines.data.formats.rows import Row
+from pipelines.data.formats.rows import Row, RowRequests
 from pipelines.data.formats.values import describe, is_blank
 
 # ShareGPT's names of an assistant that calls tools in its turn, whose text is the calls as JSON.
 CALLERS = ("function_call", "tool_call")
 # The fields of calls in a message: OpenAI's, its older one, and that of OLMo and Dolci, whose Python syntax is refused.
 _CALLS = ("tool_calls", "function_call", "function_calls")
-_TOOLS = ("tools", "functions")
+# The fields of tools: `tools_json` in nemotron-agentic-v1 as cleaned for training, `available_tools` in Toucan.
+_TOOLS = ("tools", "functions", "tools_json", "available_tools")
+# Those of SmolTalk2 in `chat_template_kwargs`, as texts that its template writes out.
+_WRITTEN_TOOLS = ("xml_tools", "python_tools")
 # The fields of calls and tools that a message may have; in Parquet all messages have them, most of them null.
 FIELDS = frozenset((*_CALLS, *_TOOLS))
 # The most calls in a turn (OpenAI's bound of parallel ones), and characters of a call's arguments, which are looked for in
@@ -41,6 +44,8 @@ def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None
         raise _refusal(f"calls in {' and in '.join(fields)}")
     values = [_from_json(value, key) if isinstance(value, str) else _without_null(value) for key, value in fields.items()]
     calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
+    # verifiers saves each call as a JSON text of its own.
+    calls = [_from_json(call, "a call") if isinstance(call, str) else call for call in calls]
     if len(calls) > _MOST_CALLS:
         raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
     return tuple(map(_call, calls))
@@ -55,9 +60,27 @@ def tools_of(row: Row) -> tuple[str, ...]:
     inner = row.get("input")  # of OpenAI's preference files, beside the messages
     places = (row, inner) if isinstance(inner, Mapping) else (row,)
     fields = [tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))]
+    arguments = row.get("chat_template_kwargs")
+    if isinstance(arguments, Mapping):
+        fields += [_written_tools(key, arguments[key]) for key in _WRITTEN_TOOLS if not is_blank(arguments.get(key))]
     if len(set(fields)) > 1:
         raise _refusal(f"{len(fields)} fields with different tools, {' or '.join(_TOOLS)}; one is expected")
     return fields[0] if fields else ()
+
+
+def _written_tools(key: str, value: object) -> tuple[str, ...]:
+    if tools := _tools(value):
+        return tools
+    raise _refusal(f"{key} that are {describe(value)}; the JSON text of each tool is expected, or a field `tools`")
+
+
+def calls_without_tools(rows: Iterable[RowRequests]) -> int:
+    """How many rows have calls of tools in what is judged or before it, and no tools."""
+    return sum(any(map(_only_calls, row.requests)) for row in rows)
+
+
+def _only_calls(request: ScoreRequest) -> bool:
+    return not request.tools and any(turn.calls for turn in (*request.context, *request.responses))
 
 
 def _tools(value: object) -> tuple[str, ...]:

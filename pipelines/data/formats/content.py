@@ -4,7 +4,7 @@ Most functions take a JSON value of any type and return what it means, or raise 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -184,12 +184,25 @@ def role_of(value: object) -> Role | None:
 
 
 def _role_key(turn: Mapping[str, object]) -> str:
-    return "from" if "from" in turn and "role" not in turn else "role"
+    # Parquet that has turns of both forms gives each of them the keys of the other one, with null.
+    return "from" if "from" in turn and turn.get("role") is None else "role"
+
+
+_CONTENTS = ("content", "value", "text")
 
 
 def content_key(turn: Mapping[str, object]) -> str:
-    """The key of the content of a message, or of a part of one: OpenAI's, ShareGPT's, or that of a part of text."""
-    return next((key for key in ("content", "value", "text") if key in turn), "content")
+    """The key of the content of a message, or of a part of one: OpenAI's, ShareGPT's, or that of a part of text.
+
+    The first that isn't null, as in Parquet all messages have the keys of all others.
+    """
+    for key in _CONTENTS:
+        if turn.get(key) is not None:
+            return key
+    # In the 80,036 rows of nebius/SWE-agent-trajectories; a user's turn has it for another purpose, if at all.
+    if turn.get("system_prompt") is not None and role_of(turn) is Role.SYSTEM:
+        return "system_prompt"
+    return next((key for key in _CONTENTS if key in turn), "content")
 
 
 def entries(value: object) -> list[object]:
@@ -219,10 +232,15 @@ def open_end(turns: list[object]) -> list[object]:
 
 
 def is_blank_system(value: object) -> bool:
-    """Whether a turn is a system prompt without text, and without tools. Raises `Rejected` for tools that can't be read."""
-    if not isinstance(value, dict) or role_of(value) is not Role.SYSTEM:
+    """Whether a turn is a system prompt without text, and without tools. Raises `Rejected` for tools that can't be read.
+
+    One without a content whose text stands under an unknown key isn't blank: it can't be read, and must not vanish.
+    """
+    if not isinstance(value, dict) or role_of(value) is not Role.SYSTEM or not is_blank(value.get(content_key(value))):
         return False
-    return is_blank(value.get(content_key(value))) and not tools_of(value)
+    has_content = value.get(content_key(value)) is not None
+    others: Collection[str] = _CONTENTS if has_content else value.keys() - {_role_key(value), "name"}
+    return all(is_blank(value.get(key)) for key in others if isinstance(value.get(key), str)) and not tools_of(value)
 
 
 def final(turns: tuple[Message, ...]) -> Exchange:
@@ -255,9 +273,14 @@ def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Mes
     return (first, *turns)
 
 
-def systems(row: Row) -> tuple[object, ...]:
-    """The values of the row's system prompt fields, in the order of `SYSTEMS`; None where it has none."""
-    return tuple(map(row.get, SYSTEMS))
+def systems(row: Row, other_fields: Collection[str] = ()) -> tuple[object, ...]:
+    """The values of the row's system prompt fields, in the order of `SYSTEMS`; None where it has none.
+
+    `other_fields` hold something else.
+    """
+    arguments = row.get("chat_template_kwargs")  # of SmolTalk2, whose template writes them into the system turn
+    custom = arguments.get("custom_instructions") if isinstance(arguments, Mapping) else None
+    return (*(row.get(name) for name in SYSTEMS if name not in other_fields), custom)
 
 
 def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -374,6 +397,7 @@ def with_policy_system(context: tuple[Message, ...], system: str | None) -> tupl
 
 _MEDIA = ("image", "video", "audio")  # also in the plural: fields of LLaVA, LLaMA-Factory and ms-swift
 _UNSHOWN = frozenset({*_MEDIA, *(f"{medium}s" for medium in _MEDIA)})
+_FILES = ("bytes", "path", "array")  # what Datasets has of a picture or a sound
 
 
 def find_unshown(row: Row) -> Rejected | None:
@@ -381,9 +405,11 @@ def find_unshown(row: Row) -> Rejected | None:
     if _UNSHOWN.isdisjoint(row):  # nearly every row, and every row is looked at
         return None
     for medium in _MEDIA:
-        # `image` alone may be a thumbnail of the row; with a placeholder in a text it is a part of the conversation.
-        pictured = f"<{medium}>" in repr(row) if not is_blank(row.get(medium)) else False
-        if _holds_any(row.get(f"{medium}s")) or pictured:
+        value = row.get(medium)
+        # The object that Datasets makes of a file, as in RLAIF-V, is one that its model was shown. A text may be a thumbnail
+        # of the row; with a placeholder in a text it is a part of the conversation.
+        is_file = isinstance(value, dict) and not all(is_blank(value.get(key)) for key in _FILES)
+        if is_file or _holds_any(row.get(f"{medium}s")) or (not is_blank(value) and f"<{medium}>" in repr(row)):
             return Rejected(Reason.CONTENT_NOT_TEXT, f"{medium}s beside the text")
     return None
 

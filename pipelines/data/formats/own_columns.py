@@ -11,6 +11,7 @@ from typing import Any, Self
 from actors.contracts.family import REFERENCE
 from actors.errors import Rejected, SourceError
 from actors.records import JudgeRole, Message, Reason, Role
+from pipelines.data.formats.calls import tools_of
 from pipelines.data.formats.content import (
     SYSTEMS,
     answer,
@@ -25,10 +26,21 @@ from pipelines.data.formats.content import (
     refuse_answered,
     reply,
     role_of,
+    systems,
     text,
     with_systems,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, Shape, gather, prompt_request
+from pipelines.data.formats.rows import (
+    CANDIDATE,
+    ONLY_RESPONSE,
+    Exchange,
+    Row,
+    RowRequests,
+    Shape,
+    gather,
+    prompt_request,
+)
+from pipelines.data.formats.stored_turns import opened_turns
 from pipelines.data.formats.turns import assistant_turns
 from pipelines.data.formats.values import describe, is_blank
 
@@ -93,8 +105,8 @@ class OwnColumns:
             about,
             " and ".join(f"`{path}`" for path in paths),
             self._looks_like,
-            read,
-            self._read_turns if self._conversation is not None else None,
+            partial(self._with_tools, read),
+            partial(self._with_tools, self._read_turns) if self._conversation is not None else None,
             tuple(sorted(self.fields)),
         )
 
@@ -117,6 +129,27 @@ class OwnColumns:
 
         return prompt_request(read_context)
 
+    def _with_tools(self, read: Callable[[Row], RowRequests], row: Row) -> RowRequests:
+        """The requests with the tools beside what a path leads to, as `request.tools` beside `request.messages`.
+
+        Those of the row itself are put there for every shape.
+        """
+        row_requests = read(row)
+        paths = [place for path in self.conversations for place in _places(row, path)] or [self.prompt or ""]
+        places = [_beside(row, path) for path in paths]
+        if not any(places):  # nearly every row
+            return row_requests
+        try:
+            lists = {tools for tools in map(tools_of, (row, *places)) if tools}
+        except Rejected as error:
+            return row_requests.refused(error.reason, error.detail)
+        if len(lists) > 1:
+            return row_requests.refused(Reason.TOOL_CALL, f"different tools in the row and beside {paths[0]}")
+        if lists and row_requests.names == (CANDIDATE,):
+            return row_requests.refused(Reason.TOOL_CALL, "a prompt with tools, whose calls nobody would answer")
+        tools = next(iter(lists), ())
+        return replace(row_requests, requests=tuple(replace(request, tools=tools) for request in row_requests.requests))
+
     def _looks_like(self, row: Row) -> bool:
         judged = (*self.responses, *self.conversations)
         has_prompt = self.prompt is None or _has(row, self.prompt)
@@ -129,11 +162,12 @@ class OwnColumns:
         return gather({place: partial(self._last_turn, row, place) for place in places})
 
     def _read_turns(self, row: Row) -> RowRequests:
-        return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
+        path = self._conversation or ""
+        return assistant_turns(entries(opened_turns(_value_at(row, path))), self._systems(row, path))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
         with in_field(path):
-            return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
+            return final(with_systems(self._systems(row, path), conversation(opened_turns(_value_at(row, path)))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -164,11 +198,16 @@ class OwnColumns:
             return reply(context, response) if is_turns else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
-        return with_systems(self._systems(row), question(prompt))
+        return with_systems(self._systems(row, self.prompt or ""), question(prompt))
 
-    def _systems(self, row: Row) -> tuple[object, ...]:
+    def _systems(self, row: Row, path: str) -> tuple[object, ...]:
         if self.system is None:
-            return tuple(row.get(name) for name in SYSTEMS if name not in self.fields)
+            place = path.rpartition(".")[0]
+            beside = _beside(row, path)
+            named = {path.removeprefix(f"{place}.") for path in self._paths}
+            # A request of OpenAI's Responses has its system prompt there; elsewhere the name may mean the task.
+            instructions = beside.get("instructions") if path.endswith(".input") else None
+            return (*systems(row, self.fields), *systems(beside, named), instructions)
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
         return (_value_at(row, self.system),) if self.system != NO_SYSTEM and _has(row, self.system) else ()
 
@@ -252,6 +291,15 @@ def without_fields(row: object, columns: Columns, kept_fields: Collection[str]) 
 
 def _first_name(path: str) -> str:  # `a` of `a.b[0]`
     return re.split(r"[.\[]", path, maxsplit=1)[0]
+
+
+def _beside(row: Row, path: str) -> Row:
+    """The object that holds what a path leads to; empty if that is the row itself."""
+    place = path.rpartition(".")[0]
+    if not place or path in row or not _leads_somewhere(row, place):
+        return {}
+    value = _value_at(row, place)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _response_places(row: Row, path: str) -> list[str]:

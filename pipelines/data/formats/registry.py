@@ -17,6 +17,7 @@ from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
 from pipelines.data.formats.content import content_key, find_unshown, is_conversation, keys_seen
 from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
+from pipelines.data.formats.stored_turns import opened
 from pipelines.data.formats.values import describe, is_blank, is_nan
 
 # Shapes of rows whose responses are judged, by name; and of rows whose prompt a policy answers.
@@ -55,7 +56,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     if not isinstance(row, dict):
         return RowRequests.broken(Reason.NOT_AN_OBJECT, describe(row))
     try:
-        row_requests = read(_without_nan(row))  # pandas writes NaN for null
+        row_requests = read(opened(_without_nan(row)))  # pandas writes NaN for null
         unshown = find_unshown(row)
     except Rejected as error:
         return RowRequests.broken(error.reason, error.detail)
@@ -102,8 +103,11 @@ _RESPONSE_NAME = re.compile(
     r"|(?:messages|conversations?)_?(?:\d+|[a-e])",
     re.IGNORECASE,
 )
-# Names of fields that hold what a prompt is about: earlier turns, or a text, or the options of a question (MMLU, GPQA).
-_CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents", "choices", "options"})
+# Names of fields that hold what a prompt is about: earlier turns, a text, the options of a question (MMLU, GPQA), or a
+# picture's address.
+_CONTEXTS = frozenset(
+    ("history", "context", "contexts", "passage", "input", "documents", "choices", "options", "image", "video", "audio")
+)
 
 
 class Recognised(NamedTuple):
@@ -126,7 +130,7 @@ def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
     """
     if not isinstance(row, dict):
         return Recognised({}, ())
-    plain = _without_nan(row)
+    plain = opened(_without_nan(row))
     for fields in ({name: value for name, value in plain.items() if value is not None}, plain):
         if meant := [shape for shape in available.values() if shape.looks_like(fields)]:
             return _choose_among(meant, fields)

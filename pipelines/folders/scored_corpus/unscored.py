@@ -18,7 +18,8 @@ ADVICE: Mapping[Reason, str] = {
     "--response-column, judge each turn with --set corpus.turns=all, or let a policy answer with `assay sample`",
     Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
     "into lists and objects",
-    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
+    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column, or with --conversation-column one that "
+    "holds a list of {role, content} or its JSON text; a[0] is an element of a list, a[] each",
     Reason.CONTROL_TOKEN: "the model would take such a mark for its template's; write it otherwise to have the text judged",
     Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
     "what the model takes",

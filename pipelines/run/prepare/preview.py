@@ -14,6 +14,7 @@ from actors.text.tool_calls import size_of
 from pipelines.data.formats import (
     RowRequests,
     RowShape,
+    calls_without_tools,
     check_column,
     explain_detection,
     note_repeated_prompts,
@@ -50,8 +51,10 @@ class Preview(NamedTuple):
         written = "Conversations in them that are written out as one text are taken apart" if is_written else ""
         unread = self._unread()
         beside = f"Not read, though it may belong to a conversation: {', '.join(map(ascii, unread))}" if unread else ""
+        calling = calls_without_tools(self.row_requests)
+        tools = f"{calling:,} rows call tools and name none: they are judged without `tools`" if calling else ""
         evidence = explain_detection(self.row_shape.shape, self.rows)
-        return ". ".join(filter(None, (evidence, written, beside, note_repeated_prompts(self.row_requests))))
+        return ". ".join(filter(None, (evidence, written, beside, tools, note_repeated_prompts(self.row_requests))))
 
     def _unread(self) -> list[str]:
         """Fields that hold turns, passages or responses by their names, and nothing that is read elsewhere."""

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from actors.records import Reason
-from pipelines.data.formats.content import is_conversation
+from actors.records import Reason, Role
+from pipelines.data.formats.content import is_conversation, role_of
 from pipelines.data.formats.declare import conversations
 from pipelines.data.formats.own_columns import OwnColumns
 from pipelines.data.formats.rows import Row, RowRequests
@@ -49,7 +49,16 @@ def _read_battle(row: Row) -> RowRequests:
         return _SIDES.read(row).refused(
             Reason.CONTEXT_GAP, f"vote {order} of a conversation, whose earlier turns aren't in it"
         )
-    return _SIDES.read(row)
+    # In mt_bench_human_judgments a vote on turn 1 has the turn after it, too; in Chatbot Arena `turn` is how many there are.
+    count = row.get("turn")
+    if type(count) is not int or count < 1:
+        return _SIDES.read(row)
+    return _SIDES.read({**row, **{side: _until(row[side], count) for side in _BATTLE if side in row}})
+
+
+def _until(turns: object, count: int) -> object:
+    starts = [place for place, turn in enumerate(turns) if role_of(turn) is Role.USER] if isinstance(turns, list) else []
+    return turns[: starts[count]] if isinstance(turns, list) and len(starts) > count else turns
 
 
 _ARENA = replace(

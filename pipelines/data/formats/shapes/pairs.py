@@ -19,6 +19,7 @@ from actors.records import Message, Reason, Role
 from pipelines.data.formats.content import (
     answer,
     append_turns,
+    content_key,
     conversation,
     field,
     final,
@@ -78,9 +79,9 @@ def _hold_prompt(context: tuple[Message, ...], prompt_value: object) -> bool:
     """Whether a side's turns hold the prompt. Raises `Rejected` if they begin a conversation without it."""
     if not context or context[0].role not in (Role.SYSTEM, Role.USER):
         return False
-    prompt_text = (
-        prompt_value.get("content") if isinstance(prompt_value, dict) and is_message(prompt_value) else prompt_value
-    )
+    prompt_text = prompt_value
+    if isinstance(prompt_value, dict) and is_message(prompt_value):
+        prompt_text = prompt_value.get(content_key(prompt_value))
     turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
     if not is_blank(prompt_text) and text(prompt_text).strip() not in turns:
         raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")

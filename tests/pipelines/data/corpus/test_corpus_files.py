@@ -163,6 +163,10 @@ def test_a_json_file_that_is_one_document_is_told_as_what_it_is(tmp_path: Path) 
     for document, message in (
         ({"version": "1", "data": [ROW, ROW]}, r"a list of 2 objects under 'data': `jq -c '\.\[\"data\"\]\[\]'"),
         ({"x": ROW, "y": ROW}, r"2 objects by key, 'x', 'y': `jq -c '\.\[\]'"),
+        (
+            {"x": {"0": "q", "1": "r"}, "y": {"0": "a", "1": "b"}},
+            r"2 columns by the number of the row, .*'y': `jq -c",
+        ),
     ):
         for indent in (None, 2):
             corpus(tmp_path, "x.json", data=json.dumps(document, indent=indent).encode())

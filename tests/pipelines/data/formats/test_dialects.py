@@ -69,6 +69,37 @@ def test_a_blank_first_system_turn_is_none(blank: object) -> None:
     assert refused(read(later)) == {"final": Reason.EMPTY_CONTENT}
 
 
+NULLS = {"content": None, "value": None, "text": None, "system_prompt": None}
+SYSTEM = {**NULLS, "role": "system"}
+
+
+@pytest.mark.parametrize("key", list(NULLS))
+def test_a_system_turn_is_read_whichever_key_has_its_text(key: str) -> None:
+    row = chat(SYSTEM | {key: "RULES"}, NULLS | {"role": "user", "text": "q"}, NULLS | {"role": "ai", "text": "a"})
+    assert (contexts(read(row)), judged(read(row))) == ([[("system", "RULES"), ("user", "q")]], {"final": "a"})
+
+
+@pytest.mark.parametrize(
+    "turn", [{"content": "", "text": "RULES"}, {"content": None, "prompt": "RULES"}, {"rules": "RULES"}]
+)
+def test_a_system_turn_whose_text_cannot_be_read_does_not_vanish(turn: dict[str, object]) -> None:
+    for turns in ("final", "all"):
+        parsed = requests(SHAPES["messages"], chat({"role": "system", **turn}, user("q"), reply("a")), turns)
+        assert set(refused(parsed).values()) <= {Reason.EMPTY_CONTENT, Reason.MISSING_FIELD}
+        assert not judged(parsed)
+
+
+def test_turns_of_both_forms_have_the_keys_of_the_other_one() -> None:
+    no_openai, no_sharegpt = {"role": None, "content": None}, {"from": None, "value": None}
+    row = {"conversations": [{"from": "human", "value": "q", **no_openai}, {**no_sharegpt, **reply("a")}]}
+    assert (contexts(read(row)), judged(read(row))) == ([[("user", "q")]], {"final": "a"})
+
+
+def test_what_is_no_text_for_a_user_is_no_system_prompt_of_theirs() -> None:
+    row = chat(NULLS | {"role": "user", "system_prompt": "RULES"}, reply("a"))
+    assert refused(read(row)) == {"final": Reason.EMPTY_CONTENT}
+
+
 def test_nan_is_null() -> None:
     for name, row in (
         ("messages", chat(user("q"), reply("a", tool_calls=NAN, reasoning_content=NAN))),
@@ -89,6 +120,10 @@ def test_what_a_judge_would_not_be_shown_rejects_the_row() -> None:
         ({"images": []}, None),
         ({"images": [None]}, None),
         ({"image": "thumbnail.jpg"}, None),
+        ({"image": {"bytes": b"x", "path": None}}, Reason.CONTENT_NOT_TEXT),
+        ({"image": {"bytes": None, "path": "cat.png"}}, Reason.CONTENT_NOT_TEXT),
+        ({"image": {"bytes": None, "path": None}}, None),
+        ({"audio": {"array": [0.5], "path": None, "sampling_rate": 16_000}}, Reason.CONTENT_NOT_TEXT),
         ({"tools": "[]"}, None),
         ({"tools": ""}, None),
         ({"tools": "hammer, saw"}, None),
@@ -115,7 +150,7 @@ def test_alpacas_mark_for_no_input_is_none(given: str) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"messages": '[{"role": "user", "content": "q"}]'}, "'messages' holds text, '[{\"role\""),
+        ({"messages": str([user("q")])}, "'messages' holds text, \"[{'role'"),
         ({"conversations": {"from": ["human"], "value": ["q"]}}, "'conversations' holds an object with 'from', 'value'"),
         (
             {"messages": [["user", "q"], ["assistant", "a"]]},

@@ -112,6 +112,30 @@ def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
             assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
 
 
+def test_what_stands_beside_a_named_path_belongs_to_its_conversation() -> None:
+    tool = {"type": "function", "function": {"name": "w"}}
+    asked = {"input": [user("q")], "messages": [user("q")], "tools": [tool], "instructions": "Be brief.", "system": None}
+    row = {"request": asked, "answer": "a", "all": {"turns": json.dumps([user("q"), reply("a")]), **asked}}
+    brief, plain = [("system", "Be brief."), ("user", "q")], [("user", "q")]
+    for own_columns, context in (
+        (OwnColumns("request.input", "answer"), brief),
+        (OwnColumns("request.messages", "answer"), plain),
+        (OwnColumns("request.input", "answer", ""), plain),
+        (OwnColumns(None, None, conversations=("all.turns",)), plain),
+    ):
+        parsed = requests(own_columns.shape(), row)
+        assert (contexts(parsed), judged(parsed)) == ([context], {"final": "a"})
+        assert parsed.requests[0].tools == (json.dumps(tool),)
+    by_prompt = OwnColumns("request.input", "answer").shape()
+    assert judged(requests(by_prompt, row | {"tools": [tool]})) == {"final": "a"}
+    for beside in ({"tools": [{"name": "v"}]}, {"request": asked | {"tools": [{"type": "web_search"}]}}):
+        assert refused(requests(by_prompt, row | beside)) == {"final": Reason.TOOL_CALL}
+    assert refused(requests(by_prompt, row | {"system": "Be long."})) == {"final": Reason.TWO_SYSTEM_PROMPTS}
+    assert refused(requests(OwnColumns("request.input", None).shape(), row)) == {"candidate": Reason.TOOL_CALL}
+    parts = OwnColumns("request.input", "request.system")
+    assert contexts(requests(parts.shape(), {"request": asked | {"system": "a", "instructions": None}})) == [plain]
+
+
 def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
     row = {"q": "q", "a": "a", "s": "Be kind.", **SYSTEMS}
     assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]

@@ -166,10 +166,33 @@ CHAT_LOGS = [
             **texts("question_id model_a model_b winner judge language"),
             "conversation_a": TWO_TURNS,
             "conversation_b": [*DUNNO, user("And 3 + 4?"), reply("It is 7.")],
+            "turn": 2,
             "toxic_chat_tag": {"roberta-large": {"flagged": False}},
         },
         [TALK, [SUM, ("assistant", UNKNOWN), TALK[2]]],
         {"conversation_a": "It is 7.", "conversation_b": "It is 7."},
+    ),
+    PublicSet(
+        "MT-bench's human judgments, a vote on the first of two turns",
+        {
+            "question_id": 81,
+            **texts("model_a model_b winner judge"),
+            "conversation_a": TWO_TURNS,
+            "conversation_b": LATER_DUNNO,
+            "turn": 1,
+        },
+        [[SUM]],
+        {"conversation_a": "It is 4.", "conversation_b": "It is 4."},
+    ),
+    PublicSet(
+        "Chatbot Arena, with conversations as texts",
+        {
+            **texts("id model_a model_b winner full_conversation"),
+            "conversation_a": json.dumps(ANSWERED),
+            "conversation_b": json.dumps(DUNNO),
+        },
+        [[SUM]],
+        {"conversation_a": "It is 4.", "conversation_b": UNKNOWN},
     ),
     PublicSet(
         "Arena human preference 140k",
@@ -330,6 +353,57 @@ OPEN_ASSISTANT = [
 ]
 
 SYNTHETIC = [
+    PublicSet(
+        "SmolTalk2, SFT",
+        {
+            "messages": ANSWERED,
+            "chat_template_kwargs": {
+                "custom_instructions": "Be brief.",
+                "enable_thinking": False,
+                "python_tools": [],
+                "xml_tools": [],
+            },
+            "source": "x",
+        },
+        [[BRIEF, SUM]],
+        ONE,
+    ),
+    PublicSet(
+        "SmolTalk2, preferences",
+        {
+            "prompt": SUM[1],
+            "chosen": ANSWERED,
+            "rejected": DUNNO,
+            "chat_template_kwargs": {"custom_instructions": "Be brief."},
+        },
+        [[BRIEF, SUM]],
+        PAIR,
+    ),
+    PublicSet(
+        "Toucan-1.5M, whose columns are texts",
+        {
+            **texts("uuid subset_name question target_tools metadata"),
+            "messages": json.dumps(BRIEF_TURNS),
+            "available_tools": "[]",
+        },
+        [[BRIEF, SUM]],
+        ONE,
+    ),
+    PublicSet(
+        "SWE-agent-trajectories",
+        {
+            "instance_id": "x",
+            "target": True,
+            "trajectory": [
+                {"cutoff_date": "01.01.2023", "mask": False, "role": "system", "system_prompt": "Be brief.", "text": None},
+                {"cutoff_date": None, "mask": False, "role": "user", "system_prompt": None, "text": SUM[1]},
+                {"cutoff_date": None, "mask": False, "role": "ai", "system_prompt": None, "text": FOUR[1]},
+            ],
+        },
+        [[BRIEF, SUM]],
+        ONE,
+        options={"conversation_column": ["trajectory"]},
+    ),
     PublicSet(
         "Magpie, multi-turn",
         {

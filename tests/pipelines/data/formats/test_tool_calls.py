@@ -8,7 +8,7 @@ import pytest
 from actors.records import Message, Reason, Role, ScoreRequest, ToolCall
 from actors.text.tool_calls import as_messages
 from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowRequests, requests
-from pipelines.data.formats.calls import read_tool
+from pipelines.data.formats.calls import calls_without_tools, read_tool
 from pipelines.data.formats.registry import Turns
 from tests.support.parsed_rows import chat, judged, refused, reply, user
 
@@ -45,6 +45,7 @@ def test_calls_answers_and_tools_are_read() -> None:
     "turn",
     [
         reply(None, tool_calls=json.dumps([PARIS])),
+        reply(None, tool_calls=[json.dumps(PARIS)]),
         reply("", tool_calls=[{"name": "weather", "arguments": {"city": "Paris", "day": None}}]),
         reply(None, function_call=PARIS["function"]),
         reply(None, function_calls=json.dumps(PARIS["function"])),
@@ -76,6 +77,9 @@ def test_a_null_in_json_text_is_an_argument() -> None:
         {"tools": [{**WEATHER, "strict": None}]},
         {"functions": [FUNCTION]},
         {"input": {"tools": [WEATHER]}},
+        {"tools_json": json.dumps([WEATHER])},
+        {"available_tools": json.dumps([WEATHER]), "tools": "[]"},
+        {"chat_template_kwargs": {"xml_tools": [json.dumps(WEATHER)], "python_tools": []}},
         {"tools": [{"parameters": {"type": "object"}, "strict": True, **FUNCTION, "type": "function"}]},
         {"tools": [{**WEATHER, "function": FUNCTION | {"strict": None}}], "functions": [FUNCTION]},
         {"tools": [WEATHER], "functions": ["weather"]},
@@ -99,6 +103,9 @@ def test_every_form_of_a_tool_is_the_same_tool(beside: dict[str, object]) -> Non
         {"tools": [{"w": {"description": "d"}}]},
         {"tools": [{"name": "w", "parameters": {"maximum": float("inf")}}]},
         {"tools": [WEATHER], "functions": [{"name": "w"}]},
+        {"tools": [WEATHER], "available_tools": [{"name": "w"}]},
+        {"chat_template_kwargs": {"xml_tools": ["{'name': 'w'}"]}},
+        {"chat_template_kwargs": {"python_tools": ["def w(city: str) -> str"]}},
     ],
 )
 def test_tools_that_cannot_be_read_are_refused(beside: dict[str, object]) -> None:
@@ -145,6 +152,7 @@ def call(arguments: object, **more: object) -> dict[str, object]:
         call("{}", id=5),
         call("{}", type="custom"),
         reply(None, tool_calls=[PARIS] * 1000),
+        reply(None, tool_calls=["weather(Paris)"]),
         reply(None, tool_calls=[PARIS], function_call=PARIS["function"]),
         reply(None, function_calls="weather(city='Paris')"),
         {"role": "function_call", "content": "<tool_call>"},
@@ -217,3 +225,8 @@ def test_turns_of_tools_without_calls_are_read_as_ever() -> None:
 def test_a_policy_is_given_no_prompt_with_tools() -> None:
     for row in (ROW, chat(user("q")) | {"tools": [WEATHER]}):
         assert refused(requests(PROMPT_SHAPES["messages"], row)) == {"candidate": Reason.TOOL_CALL}
+
+
+def test_rows_that_call_tools_which_they_do_not_have_are_counted() -> None:
+    with_tools, calling, talking = read(ROW | {"tools": [WEATHER]}), chat(user("q"), reply(None, tool_calls=[PARIS])), chat()
+    assert calls_without_tools([with_tools, read(ROW), read(calling), read(talking), read(chat(user("q"), reply("a")))]) == 2

@@ -93,6 +93,16 @@ def test_what_a_detected_shape_leaves_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_calls_without_tools_are_counted(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}
+    turns = [*GOOD["messages"][:1], call, {"role": "tool", "tool_call_id": "1", "content": "7"}, GOOD["messages"][-1]]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    options = {"model": "tiny-tools"}
+    result = planned(tmp_path, [{"messages": turns}] * 3, **options).shape_found
+    assert "3 rows call tools and name none" in result
+    assert "call tools" not in planned(tmp_path, [{"messages": turns, "tools": tools}] * 3, **options).shape_found
+
+
 def test_a_policys_prompts_are_looked_at_too(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{"prompt": " "}] * 3))
     with pytest.raises(SourceError, match="only 0 of the 3 responses"):
