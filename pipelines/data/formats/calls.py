@@ -80,7 +80,8 @@ def calls_without_tools(rows: Iterable[RowRequests]) -> int:
 
 
 def _only_calls(request: ScoreRequest) -> bool:
-    return not request.tools and any(turn.calls for turn in (*request.context, *request.responses))
+    calls = (*(turn.calls for turn in request.context), *(response.calls for response in request.responses))
+    return not request.tools and any(calls)
 
 
 def _tools(value: object) -> tuple[str, ...]:

@@ -95,7 +95,7 @@ def test_what_a_detected_shape_leaves_is_named(tmp_path: Path) -> None:
 
 def test_calls_without_tools_are_counted(tmp_path: Path) -> None:
     call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}
-    turns = [*GOOD["messages"][:1], call, {"role": "tool", "tool_call_id": "1", "content": "7"}, GOOD["messages"][-1]]
+    turns = [user("What is 3 + 4?"), call, {"role": "tool", "tool_call_id": "1", "content": "7"}, reply("7")]
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     options = {"model": "tiny-tools"}
     result = planned(tmp_path, [{"messages": turns}] * 3, **options).shape_found
