@@ -27,8 +27,9 @@ class AssayReward:
     ) -> None:
         """`reference` and `fields` name columns of the data set that the model reads.
 
-        `tools` are the trainer's, functions or schemas; without them each row's are in its column `tools`. `beside` has other
-        reward functions with their weights: the reward is the sum, and None where this one's is missing. TRL logs it by `name`.
+        `tools` are the trainer's, functions or schemas; without them each row's are in its column `tools`. `beside` has
+        other reward functions with their weights: the reward is the sum, and None where this one's is missing. TRL logs
+        it by `name`.
         """
         self._client, self._reference, self._fields = client or default_client(), reference, fields
         self._tools, self._beside, self.__name__ = list(map(_schema, tools)), dict(beside or {}), name
