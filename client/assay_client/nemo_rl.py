@@ -12,7 +12,7 @@ from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentRet
 from assay_client._client import Client
 
 
-@ray.remote
+@ray.remote(max_concurrency=256)  # asynchronous rollouts call `step` for each sample: the client makes batches of them
 class AssayEnvironment(EnvironmentInterface):
     """One turn: the last turn of each log answers `metadata["messages"]`. A log's own prompt is rendered already."""
 

@@ -5,13 +5,15 @@ name OpenRLHF has, too. ASSAY_URL names the endpoint.
 """
 
 import asyncio
+import importlib
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from assay_client import NoReward
@@ -26,37 +28,52 @@ def load_tokenizer() -> Any:
 
 
 def ask_verl(answers: Sequence[str]) -> list[Any]:
-    """`load_reward_manager` with the settings of docs/guides/trainers/verl.md, and its `naive` manager for each answer.
+    """The manager that verl loads by docs/guides/trainers/verl.md's settings, asked by its default trainer's agent loop.
 
-    `tool_extra_fields` is where verl's agent loop puts the prompt.
+    What composes verl's configuration and what holds its batches isn't installed: stand-ins.
     """
-    import numpy as np
-    import torch
+    for name in ("hydra", "hydra.utils", "transfer_queue", "cachetools", "torchdata", "torchdata.stateful_dataloader"):
+        sys.modules[name] = MagicMock()
+    import verl
     from omegaconf import OmegaConf
-    from verl import DataProto
-    from verl.trainer.ppo.reward import load_reward_manager
 
-    function = {"path": "pkg://assay_client.verl", "name": "compute_score", "reward_kwargs": {}}
-    manager_settings = {"source": "register", "name": "naive"}
-    config = OmegaConf.create({"reward": {"custom_reward_function": function, "reward_manager": manager_settings}})
+    folder = Path(verl.__file__).parent / "trainer"
+    package = ModuleType("verl.trainer.ppo.v1")
+    package.__path__ = [str(folder / "ppo" / "v1")]
+    sys.modules[package.__name__] = package
+    loops = importlib.import_module("verl.trainer.ppo.v1.agent_loop_tq")
+    outputs = importlib.import_module("verl.experimental.agent_loop.agent_loop")
+    rewards = importlib.import_module("verl.trainer.ppo.reward")
+    loops.tq.async_kv_batch_put = AsyncMock()
+    config = OmegaConf.load(folder / "config" / "_generated_ppo_trainer.yaml")
+    assert config.trainer.use_v1
+    OmegaConf.set_struct(config, True)
+    (_, guide, *_) = Path("docs/guides/trainers/verl.md").read_text().split("```")
+    for line in guide.removeprefix("text").split():
+        OmegaConf.update(config, *line.split("="))
     tokenizer = load_tokenizer()
+    worker_class = loops.AgentLoopWorkerTQ.__ray_metadata__.modified_class
+    prompt = tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, return_dict=False)
 
     async def score(answer: str) -> Any:
-        responses = torch.tensor([[*tokenizer.encode(answer, add_special_tokens=False), tokenizer.eos_token_id]])
-        prompts = torch.tensor([tokenizer.apply_chat_template(QUESTION, add_generation_prompt=True, return_dict=False)])
-        others: dict[str, Any] = {
+        manager = rewards.load_reward_manager(config, tokenizer, reward_router_address=None, reward_model_tokenizer=None)
+        worker = worker_class.__new__(worker_class)
+        remote = SimpleNamespace(compute_score=SimpleNamespace(remote=manager.run_single))
+        worker.reward_loop_worker_handles, worker.distillation_enabled = [remote], False
+        worker.mm_processor_kwargs, worker.processor = {}, None
+        response = [*tokenizer.encode(answer, add_special_tokens=False), tokenizer.eos_token_id]
+        output = outputs.AgentLoopOutput(
+            prompt_ids=prompt, response_ids=response, response_mask=[1] * len(response), num_turns=2,
+            metrics=outputs.AgentLoopMetrics(), extra_fields={"turn_scores": [], "tool_rewards": []},
+        )  # fmt: skip
+        row = {
+            "raw_prompt": QUESTION,
             "data_source": "gsm8k",
             "reward_model": {"ground_truth": "7"},
             "extra_info": {"index": 0},
-            "tool_extra_fields": {"raw_prompt": QUESTION},
-            "__num_turns__": 2,
         }
-        mask = torch.ones(1, prompts.numel() + responses.numel(), dtype=torch.long)
-        data = DataProto.from_dict(
-            tensors={"prompts": prompts, "responses": responses, "attention_mask": mask},
-            non_tensors={name: np.array([value], dtype=object) for name, value in others.items()},
-        )
-        return (await load_reward_manager(config, tokenizer).run_single(data))["reward_score"]
+        await worker._agent_loop_postprocess(output, False, uid="u", session_id=0, global_steps=0, **row)
+        return output.reward_score
 
     return run_all(score, answers)
 
@@ -89,10 +106,14 @@ def ask_skyrl(answers: Sequence[str]) -> list[Any]:
     """An environment of SkyRL's gym, made by its registered name as its generator makes it."""
     import skyrl_gym
 
-    skyrl_gym.register(id="assay", entry_point="assay_client.skyrl:AssayEnv")
+    entry_point = "assay_client.skyrl:AssayEnv"
+    skyrl_gym.register(id="assay", entry_point=entry_point)
+    skyrl_gym.register(id="assay-reference", entry_point=entry_point, kwargs={"reference": True})
 
     async def score(answer: str) -> Any:
         extras = {"reward_spec": {"ground_truth": "7"}, "max_turns": 1}
+        compared: Any = skyrl_gym.make("assay-reference", env_config={}, extras=extras)
+        assert compared._reference == {"reference": "7"}
         environment: Any = skyrl_gym.make("assay", env_config={}, extras=extras)
         await asyncio.to_thread(environment.init, QUESTION)
         step = await asyncio.to_thread(environment.step, answer)
