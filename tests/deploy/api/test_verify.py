@@ -192,6 +192,12 @@ def test_a_share_of_wins_isnt_made_of_outputs() -> None:
         judge.close()
 
 
+def test_gym_is_told_how_a_collection_ends_without_metrics_of_the_whole_run(head: Any) -> None:
+    refused = post(head, "/aggregate_metrics", {"verify_responses": [verified(head, "7")]})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_route")
+    assert "+disable_aggregation=true" in refused.json()["error"]["message"]
+
+
 def slimes(app: Any, **body: Any) -> Any:
     return post(app, "/rm", {"prompt": QUESTION, "response": "7", "label": None, **body})
 
@@ -207,11 +213,14 @@ def test_slime_gets_a_bare_number_or_an_error(head: Any) -> None:
     assert slimes(head, prompt="What is 3 + 4?").json()["error"]["code"] == "unknown_template"
 
 
-def test_slimes_label_is_the_reference_of_a_verifier() -> None:
+def test_a_label_or_reference_is_a_text_or_a_number() -> None:
     verifier = scorer("exact-match", engine=EngineSettings(engine="none"), reasoning="strip")
     try:
         app = application([verifier])
         assert [slimes(app, label=label).json() for label in ("7", "8", 7)] == [1.0, 0.0, 1.0]
+        for fields in ({"reference": 7}, {"reference": [7]}, {"reference": "7"}, {"fields": {"reference": 7}}):
+            conversation = {"messages": QUESTION, "responses": ["7", "8"], **fields}
+            assert rewards(post(app, "/v1/rewards", {"conversations": [conversation]})) == [1.0, 0.0]
         assert slimes(app).json()["error"]["code"] == "no_reference"
         assert verified(app, "7", reference="7")["reward"] == 1.0
         assert verified(app, "7")["failure_kind"] == "assay:no_reference"
