@@ -29,7 +29,6 @@ from actors.errors import Rejected
 from actors.records import Score, Status
 from actors.settings.replica import Aggregate
 from deploy.api.compare import judge_together, read_rollout
-from deploy.errors import ApiError
 from deploy.models.cohorts import Member, Seat
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
@@ -127,17 +126,6 @@ async def reverify_mode(service: Serving) -> str:
     """Whether rollouts can be verified again, one by one: not where a judge needs all of a prompt's."""
     together = any(served.model.family.together for served in service.models)
     return "unsupported" if together and service.limits.num_rollouts_per_prompt > 1 else "stateless"
-
-
-@router.post("/aggregate_metrics", include_in_schema=False)
-async def aggregate_metrics() -> None:
-    """Refused: Gym's `gym eval run` sends all rollouts of a run here in one body, after it has written them."""
-    raise ApiError(
-        404,
-        "metrics of a whole run aren't computed here, and its rollouts are written: start `gym eval run` with "
-        "+disable_aggregation=true, and ask `gym eval profile` for the metrics",
-        code="no_route",
-    )
 
 
 def _read(body: VerifyRequest, served: ServedModel) -> Member:

@@ -192,12 +192,6 @@ def test_a_share_of_wins_isnt_made_of_outputs() -> None:
         judge.close()
 
 
-def test_gym_is_told_how_a_collection_ends_without_metrics_of_the_whole_run(head: Any) -> None:
-    refused = post(head, "/aggregate_metrics", {"verify_responses": [verified(head, "7")]})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_route")
-    assert "+disable_aggregation=true" in refused.json()["error"]["message"]
-
-
 def slimes(app: Any, **body: Any) -> Any:
     return post(app, "/rm", {"prompt": QUESTION, "response": "7", "label": None, **body})
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,10 @@ def address(quick: OnlineScorer) -> Iterator[str]:
 
 def code(answer: httpx.Response) -> tuple[int, str | None]:
     return answer.status_code, answer.json()["error"]["code"]
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1000), b""))
 
 
 def works(address: str) -> bool:
@@ -111,7 +116,7 @@ def test_clients_that_are_refused_and_slow_are_let_go(quick: OnlineScorer, monke
         app = application([quick], LimitSettings(body_timeout_s=timeout_s), keys=[KEY])
         with listening(app) as url, raw(url) as item:
             item.sendall(head(1000))
-            text = b"".join(iter(lambda item=item: item.recv(1000), b""))
+            text = until_closed(item)
         assert text.startswith(b"HTTP/1.1 401")
         assert app._discarding == 0
 
