@@ -13,7 +13,10 @@ from assay_client._reward import Reward
 from assay_client._wire import Failure, Item, Route, read_answer
 
 _CONNECT_S = 10.0  # an address that drops packets fails then, and is tried again, long before the deadline
-_LONGEST_PAUSE_S = 30.0  # an endpoint that restarts needs half a minute and more for its engine
+_LONGEST_PAUSE_S = 30.0
+_RESTART_S = 120.0  # an endpoint that restarts needs half a minute and more for its engine, and takes no connections
+_UNSENT_PAUSE_S = 1.0
+_MOST_BYTES = 2**22  # of a request's items: a quarter of what an endpoint takes by default (`limits.max_body_bytes`)
 CLOSED = Failure("closed", "the client was closed")
 
 
@@ -95,14 +98,18 @@ class Batches:
             _cancel_when_settled(task, batch)
 
     def _take(self) -> list[_Waiting]:
-        """The next items of a request: at most `batch` responses, but for an item that alone has more."""
+        """The next items of a request: at most `batch` responses and 4 MiB, but for an item that alone has more."""
         batch: list[_Waiting] = []
-        room = self._settings.batch
-        while self._queue and (not batch or self._queue[0].item.count <= room):
-            waiting = self._queue.popleft()
+        room, bytes_left = self._settings.batch, _MOST_BYTES
+        while self._queue:
+            waiting = self._queue[0]
+            if batch and (waiting.item.count > room or waiting.item.size > bytes_left):
+                break
+            self._queue.popleft()
             if not waiting.rewards.done():
                 batch.append(waiting)
                 room -= waiting.item.count
+                bytes_left -= waiting.item.size
         return batch
 
     def _finish(self, batch: Sequence[_Waiting], task: "asyncio.Task[None]") -> None:
@@ -117,6 +124,7 @@ class Batches:
     async def _send(self, batch: Sequence[_Waiting]) -> None:
         """Ask until there are rewards, or nothing is left to try."""
         failures = 0
+        first_unsent_s: float | None = None
         while batch := [waiting for waiting in batch if not waiting.rewards.done()]:
             answer = await self._post(batch)
             if isinstance(answer, list):
@@ -129,10 +137,13 @@ class Batches:
                 await self._send(batch[:middle])
                 await self._send(batch[middle:])
                 return
+            now_s = self.loop.time()
+            first_unsent_s = (first_unsent_s or now_s) if answer.is_unsent else None
+            is_gone = first_unsent_s is not None and now_s >= first_unsent_s + _RESTART_S
             # Who was asked to come again hasn't failed, and goes on until the deadline; but whose replica has ended may be
             # why it did, and would end one after the other.
             failures += answer.after_s is None or answer.reason == "replica_gone"
-            if not answer.again or failures > self._settings.retries:
+            if not answer.again or is_gone or failures > self._settings.retries:
                 _settle(batch, answer)
                 return
             await asyncio.sleep(_pause_s(answer.after_s, failures))
@@ -144,6 +155,9 @@ class Batches:
         headers = {"X-Timeout-Seconds": f"{max(left_s, 0.001):.3f}"}
         try:
             answer = await self._http.post(self._route.path, content=self._route.body(items), headers=headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            message = f"{type(error).__name__}: {error}"
+            return Failure("unreachable", message, after_s=_UNSENT_PAUSE_S, is_unsent=True)
         except httpx.RequestError as error:
             return Failure("unreachable", f"{type(error).__name__}: {error}")
         return read_answer(answer, self._route, items)

@@ -28,6 +28,11 @@ class Item:
     pieces: tuple[bytes, ...]  # JSON already: what is sent again, or in halves, isn't encoded again
     count: int = 1
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.pieces))
+
 
 @dataclass(frozen=True)
 class Route:
@@ -54,14 +59,16 @@ class Failure:
     again: bool = True
     splits: bool = False
     after_s: float | None = None
+    is_unsent: bool = False  # there was no connection
 
     def rewards(self, count: int) -> list[Reward]:
         return [Reward(None, "failed", self.reason, message=self.message)] * count
 
 
 def to_json(value: Any) -> bytes:
-    """ASCII, in which a lone surrogate stays one. Raises `TypeError` or `ValueError` for what JSON can't hold."""
-    return json.dumps(value, allow_nan=False).encode()
+    """UTF-8, in which a lone surrogate is escaped. Raises `TypeError` or `ValueError` for what JSON can't hold."""
+    # Not ASCII: escaped, a Chinese character takes 6 bytes in place of 3.
+    return json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def read_conversation(conversation: Mapping[str, Any]) -> Item:

@@ -38,7 +38,7 @@ class Conversation(RequestBody):
     )
     tools: Tools = Field(default=[], description="OpenAI's: those that the assistant could call")
     principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
-    reference: str | None = Field(default=None, description="the right answer, for models that compare with one")
+    reference: Any = Field(default=None, description="the right answer, a text or JSON, for models that compare with one")
     fields: dict[str, Any] = Field(
         default={},
         description="what else the model reads, by name, as /v1/models lists it: texts, or JSON such as `criteria`",

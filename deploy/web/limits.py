@@ -23,6 +23,10 @@ DOCS_FILES = "/docs-files"
 # Paths without a key: the page, which asks for one itself, the API's documentation, and probes.
 OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
 _MOST_DIGITS = 20  # of a Content-Length: 10^20 bytes is more than any body, and int() of a long text takes quadratic time
+_MOST_DISCARDED = 2**26  # bytes of a refused body: four times the longest that is read by default
+# Refused bodies at a time. Each holds one of the 64 requests that Serve lets through beyond `max_requests` (`app.py`), and
+# needs no key: slow clients must not hold them all.
+_MOST_DISCARDING = 32
 _SHOWN = 40  # characters of a header that an error repeats: a client may have chosen them
 _CLIENT_LEFT = 499  # in the metrics, for a request without an answer, as nginx logs it; it is never sent
 TIMEOUT_HEADER = b"x-timeout-seconds"
@@ -30,6 +34,19 @@ TIMEOUT_HEADER = b"x-timeout-seconds"
 
 class _Left(AssayError):
     """The client disconnected before it had sent its whole body."""
+
+
+class _Body:
+    """ASGI's `receive`, and whether the whole body came, or the client left."""
+
+    def __init__(self, receive: Any) -> None:
+        self._receive = receive
+        self.is_over = False
+
+    async def __call__(self) -> Any:
+        message = await self._receive()
+        self.is_over = not message.get("more_body", False)
+        return message
 
 
 class Gate:
@@ -46,6 +63,7 @@ class Gate:
         self._keys = keys
         self._routes = routes
         self.under_way = 0
+        self._discarding = 0
         self.is_stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -73,17 +91,46 @@ class Gate:
                 status = message["status"]
             await send(message)
 
+        async def send_without_end(message: Any) -> None:
+            is_body = message["type"] == "http.response.body"
+            await send_and_note({**message, "more_body": True} if is_body else message)
+
+        body, is_refused = _Body(receive), False
         try:
-            await self._admit(scope, receive, send_and_note)
+            await self._admit(scope, body, send_and_note)
         except _Left:
             pass  # nobody is there to read an answer
         except ApiError as error:  # only of this class: the routes' errors became answers inside the application
-            # Closing: the rest of a body isn't read, and would pass for the next request on this connection.
+            is_refused = True
+            # Closing: a rest of the body that isn't read would pass for the next request on this connection.
             answer = JSONResponse(error.body, error.status, {"Connection": "close", **error.headers})
-            await answer(scope, receive, send_and_note)
+            await answer(scope, body, send_without_end)
         finally:
             # Known routes alone are labels: a client that makes up paths would make a time series of each.
             count_request(path if path in self._routes else "other", status, time.monotonic() - start)
+        if is_refused:
+            await self._discard(body)
+            await send({"type": "http.response.body"})
+
+    async def _discard(self, body: _Body) -> None:
+        """Read what still comes of a refused body, after its answer and before the server closes.
+
+        Most clients send all before they read, and to close on one that still sends resets the connection: of 1 MB and more,
+        it would lose the answer.
+        """
+        if self._discarding >= _MOST_DISCARDING:
+            return
+        self._discarding += 1
+        length = 0
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_s):
+                while not body.is_over and length < _MOST_DISCARDED:
+                    message = await body()
+                    length += len(message.get("body", b""))
+        except TimeoutError:
+            pass  # a slow client, to which the answer has been sent
+        finally:
+            self._discarding -= 1
 
     async def _admit(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on to the routes. Raises `ApiError` or `_Left` if it doesn't get there.

@@ -152,9 +152,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def listening(app: Any, **options: Any) -> Iterator[str]:
+def listening(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
     """An application behind a real socket on loopback, with uvicorn's options; its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", **options))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off", **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait(lambda: server.started)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from actors.errors import SettingsError
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings
 from deploy.settings import AccessSettings, LimitSettings
+from deploy.web import limits
 from deploy.web.app import create_app
 from deploy.web.auth import Keys, check_reach, read_keys
 from tests.support.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
 KEY = "a-key-of-more-than-sixteen"
+JSON = {"Content-Type": "application/json"}
 LIMITS = LimitSettings(max_requests=4, max_body_bytes=100_000, max_items=8, body_timeout_s=1.0, answer_timeout_s=5.0)
 
 
@@ -47,6 +50,10 @@ def address(quick: OnlineScorer) -> Iterator[str]:
 
 def code(answer: httpx.Response) -> tuple[int, str | None]:
     return answer.status_code, answer.json()["error"]["code"]
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(1000), b""))
 
 
 def works(address: str) -> bool:
@@ -89,6 +96,29 @@ def test_a_body_that_becomes_too_long_is_cut(address: str) -> None:
     answer = asyncio.run(sent())
     assert answer is None or answer.status_code == 413
     assert works(address)
+
+
+@pytest.mark.parametrize("refusal", ["401 invalid_api_key", "413 body_too_long", "429 overloaded", "503 stopping"])
+def test_a_refusal_reaches_a_client_that_sends_all_before_it_reads(quick: OnlineScorer, refusal: str) -> None:
+    status, reason = refusal.split()
+    app = application([quick], LimitSettings(max_body_bytes=100_000), keys=[KEY] if status == "401" else [])
+    app.is_stopping = status == "503"
+    app.under_way = 1024 if status == "429" else 0
+    with listening(app) as url:
+        answer = httpx.post(f"{url}/v1/rewards", content=b" " * 2**23, headers=JSON, timeout=100)
+    assert code(answer) == (int(status), reason)
+
+
+def test_clients_that_are_refused_and_slow_are_let_go(quick: OnlineScorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Soon, or at once where there are as many as may be.
+    for most, timeout_s in ((1, 0.5), (0, 600.0)):
+        monkeypatch.setattr(limits, "_MOST_DISCARDING", most)
+        app = application([quick], LimitSettings(body_timeout_s=timeout_s), keys=[KEY])
+        with listening(app) as url, raw(url) as item:
+            item.sendall(head(1000))
+            text = until_closed(item)
+        assert text.startswith(b"HTTP/1.1 401")
+        assert app._discarding == 0
 
 
 def test_a_body_without_a_length_may_be_as_long_as_the_limit_and_no_longer(quick: OnlineScorer) -> None:
