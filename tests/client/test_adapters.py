@@ -382,7 +382,7 @@ def test_skyrl_gets_a_number_or_an_exception(seven: float, monkeypatch: pytest.M
 
 
 def slime_sample(response: str, **changes: Any) -> Any:
-    sample = {"prompt": QUESTION, "response": response, "label": None, "metadata": {}, "loss_mask": None}
+    sample: dict[str, Any] = {"prompt": QUESTION, "response": response, "label": None, "metadata": {}, "loss_mask": None}
     return SimpleNamespace(**{**sample, **changes})
 
 
@@ -492,7 +492,7 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
     assert masked["instance_config"] == {"mask_sample": True}
     declined = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    seen = [
+    seen: Any = [
         {"role": "user", "content": [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": "x"}]}
     ]
     for asked, output in ((QUESTION, [declined]), (QUESTION, [reply("7"), declined]), (seen, [reply("7")])):

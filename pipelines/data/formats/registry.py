@@ -15,7 +15,8 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
-from pipelines.data.formats.content import content_key, find_unshown, is_conversation, keys_seen
+from pipelines.data.formats.content import content_key, is_conversation, keys_seen
+from pipelines.data.formats.media import find_unshown
 from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
 from pipelines.data.formats.stored_turns import opened
 from pipelines.data.formats.values import describe, is_blank, is_nan
