@@ -12,7 +12,8 @@ from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentRet
 from assay_client._client import Client
 
 
-@ray.remote(max_concurrency=256)  # asynchronous rollouts call `step` for each sample: the client makes batches of them
+# Asynchronous rollouts call `step` for each sample: the client makes batches of them.
+@ray.remote(max_concurrency=256)  # type: ignore[call-overload]  # Ray's types have options of functions alone
 class AssayEnvironment(EnvironmentInterface):
     """One turn: the last turn of each log answers `metadata["messages"]`. A log's own prompt is rendered already."""
 

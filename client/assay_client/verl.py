@@ -48,7 +48,7 @@ async def compute_score(
     return reward.require()
 
 
-class AssayRewardManager(NaiveRewardManager):  # type: ignore[misc]
+class AssayRewardManager(NaiveRewardManager):
     """verl's `naive` manager, with the prompt in `extra_info`: the default trainer puts it beside that."""
 
     def __init__(self, config: Any, **arguments: Any) -> None:
