@@ -382,7 +382,7 @@ def test_skyrl_gets_a_number_or_an_exception(seven: float, monkeypatch: pytest.M
 
 
 def slime_sample(response: str, **changes: Any) -> Any:
-    sample = {"prompt": QUESTION, "response": response, "label": None, "metadata": {}, "loss_mask": None}
+    sample: dict[str, Any] = {"prompt": QUESTION, "response": response, "label": None, "metadata": {}, "loss_mask": None}
     return SimpleNamespace(**{**sample, **changes})
 
 
@@ -495,8 +495,8 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     seen = [
         {"role": "user", "content": [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": "x"}]}
     ]
-    for asked, output in ((QUESTION, [declined]), (QUESTION, [reply("7"), declined]), (seen, [reply("7")])):
-        masked = verify(asked, *output)
+    for prompt, output in ((QUESTION, [declined]), (QUESTION, [reply("7"), declined]), (seen, [reply("7")])):
+        masked = verify(prompt, *output)
         assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:content_not_text")
     function = {"name": "add", "arguments": '{"a": 3, "b": 4}'}
     call = {"type": "function_call", "call_id": "1", **function}
