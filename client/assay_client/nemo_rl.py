@@ -13,7 +13,7 @@ from assay_client._client import Client
 
 
 # Asynchronous rollouts call `step` for each sample: the client makes batches of them.
-@ray.remote(max_concurrency=256)  # type: ignore[call-overload]
+@ray.remote(max_concurrency=256)  # type: ignore[call-overload]  # Ray's types have options of functions alone
 class AssayEnvironment(EnvironmentInterface):
     """One turn: the last turn of each log answers `metadata["messages"]`. A log's own prompt is rendered already."""
 

@@ -495,8 +495,8 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     seen: Any = [
         {"role": "user", "content": [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": "x"}]}
     ]
-    for asked, output in ((QUESTION, [declined]), (QUESTION, [reply("7"), declined]), (seen, [reply("7")])):
-        masked = verify(asked, *output)
+    for prompt, output in ((QUESTION, [declined]), (QUESTION, [reply("7"), declined]), (seen, [reply("7")])):
+        masked = verify(prompt, *output)
         assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:content_not_text")
     function = {"name": "add", "arguments": '{"a": 3, "b": 4}'}
     call = {"type": "function_call", "call_id": "1", **function}
