@@ -26,7 +26,7 @@ from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 7
+PARSER = 8
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_OUTPUTS = ("reward_std", "judgements")
 """Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""
@@ -171,6 +171,16 @@ class Judge(Family):
         return self.asks.temperature != 0 and self.votes > (2 if self.together else 1)
 
     @property
+    def pairs(self) -> Pairs:
+        """Which of several responses are compared: the user's choice, else all where the reward counts who won.
+
+        In a circle each response meets two others. Grades rank those that never met, and NVIDIA's environments grade in one;
+        wins don't: a perfect judge that names winners had 59 % on RM-Bench. Authors of such judges compare single pairs.
+        """
+        wins = self.shows is Shows.TWO and (self.combined_by is not Aggregate.MEAN or self.card_weights().keys() == {"win"})
+        return self.asks.pairs or (Pairs.ALL if wins else Pairs.CIRCULAR)
+
+    @property
     def together(self) -> bool:
         return self.shows is not Shows.ONE
 
@@ -196,7 +206,7 @@ class Judge(Family):
     @property
     def _showings(self) -> Showings:
         grades_one = self.alone and self.combined_by is Aggregate.MEAN
-        return Showings(self.shows, self.votes, self.asks.pairs, self.asks.seed, self.asks.temperature == 0, grades_one)
+        return Showings(self.shows, self.votes, self.pairs, self.asks.seed, self.asks.temperature == 0, grades_one)
 
     def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
         """How the text for vote number `vote` is sampled, at try number `attempt` (0 is the first).
@@ -241,7 +251,8 @@ class Judge(Family):
             "sampling_of": "the user" if by_user else self.card_of if by_card else "Assay",
             "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
-            **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
+            **self.asks.model_dump(mode="json", include={"seed", "reask", "trace", "rubric"}),
+            "pairs": self.pairs.value,
             **(self.asks.model_dump(mode="json", include={"stop", "stop_error", "stop_at"}) if self.asks.stop else {}),
             **({"criteria_calls": self.asks.criteria_calls} if self.row_outputs else {}),
             "aggregate": self.combined_by.value,
@@ -288,7 +299,7 @@ class Judge(Family):
 
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         # In a knock-out winners meet winners: which grades are in a response's mean depends on whom it won against.
-        relative = self.combined_by is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
+        relative = self.combined_by is not Aggregate.MEAN or self.pairs is Pairs.ACTIVE
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
@@ -387,7 +398,7 @@ def _check_settings(judge: Judge) -> None:
         raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {judge.name} has no criteria of a row's own")
     if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
         raise SettingsError(f"judge.aggregate={settings.aggregate}: {judge.name} doesn't compare responses")
-    if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
+    if judge.shows is not Shows.TWO and settings.pairs not in (None, Pairs.CIRCULAR):
         raise SettingsError(f"--pairs {settings.pairs}: {judge.name} doesn't compare two responses at a time")
     names = [name.lower() for name in judge.outputs()]
     if duplicates := [name for name in names if names.count(name) > 1]:

@@ -126,7 +126,7 @@ class JudgeScorer(Scorer):
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.response_positions))].append(prompt)
         # Of a single response, or lists, there are no pairs to knock out.
-        knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
+        knocks_out = self._judge.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
         if not knocks_out:
             of_questions = await gather(answer(prompts, votes) for prompts in by_pair.values())
             in_order = {id(prompt): place for place, prompt in enumerate(request.prompts)}

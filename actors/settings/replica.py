@@ -125,9 +125,10 @@ class JudgeSettings(Settings):
     """judges: maximum tokens of an answer, reasoning included; default: the model card's, or half of the context"""
     seed: int = 0
     """judges: seed of the sampled votes and of the order of lists"""
-    pairs: Pairs = Pairs.CIRCULAR
-    """judges of two responses, for rows with more: compare each with the next, all with all, or in a knock-out that ends
-    when the winner is certain"""
+    pairs: Pairs | None = None
+    """judges of two responses, for rows with more: compare each with the next, all with all (n(n - 1)/2 comparisons of n
+    responses), or in a knock-out that ends when the winner is certain; default: all where the reward is who won, circular
+    where it is a grade"""
     aggregate: Aggregate | None = None
     """judges: reward from several judgements: their mean, the share of comparisons won, or the Bradley-Terry strength;
     default: the model card's"""

@@ -7,6 +7,7 @@ and who is better. All must agree: of two that differ nobody can tell which is t
 """
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -50,6 +51,8 @@ _GIVEN = r"""\b(?:I(?:['’](?:d|ll)|\s(?:would|will|shall|must|can))?\s(?:only\
 
 _SIDE = rf"""(?:(?:the\s)?(?:{_NOUN}[^\w\n]{{0,3}}(?:[a-d]|\d{{1,3}}|one|two)|(?-i:[A-D])
   |(?:{"|".join(_ORDINALS)})(?:\s(?:{_NOUN}|one))?))(?!\w)"""
+# A line with nothing but a response's name, and no brackets, in which a verdict would be.
+_LONE = re.compile(rf"[^\w\[({{▢]*(?:the\s)?{_NOUN}\s(?P<side>[a-d]|\d|one|two)[^\w\])}}]*", re.IGNORECASE)
 _ADVERBS = r"(?:(?:\w+ly|the|much|far|still|thus|overall|somewhat)\s)*"
 _WORSE = ("worse", "worst", "inferior", "weaker")
 _COMPARED = re.compile(
@@ -187,9 +190,29 @@ def _statements(text: str, claim: Claim) -> Iterator[str]:
     if claim.alone:
         # A number behind "=" or in a box may be the answer to a question that the judge has solved.
         solved = "" if claim.words else "=▢"
-        yield from re.findall(rf"^[^\w\n{solved}]*{value}{_OF_MANY}(?:\soverall)?[^\w\n]*$", text, _FLAGS)
+        body = _without_headings(text) if claim.words else text
+        yield from re.findall(rf"^[^\w\n{solved}]*{value}{_OF_MANY}(?:\soverall)?[^\w\n]*$", body, _FLAGS)
     if claim.alone and count == 1:
         yield from re.findall(rf"{_GIVEN}{value}{_END}", text, _FLAGS)
+
+
+def _without_headings(text: str) -> str:
+    """The text without "**Assistant B:**" and "### Assistant B" over text about B.
+
+    Of 700 answers of o1-mini that JudgeBench's authors publish, 51 were refused by these alone. Each side must have as many
+    as the other: one more may be the judge's verdict, beside one that is quoted.
+    """
+    lines = text.split("\n")
+    names = [_LONE.fullmatch(line) for line in lines]
+    headings: dict[int, str] = {}
+    for place, (line, name) in enumerate(zip(lines[:-1], names[:-1], strict=True)):
+        is_marked = name and ("#" in line[: name.start("side")] or ":" in line[name.end("side") :])
+        if name and is_marked and lines[place + 1] and not names[place + 1]:
+            headings[place] = name["side"].lower()
+    counts = Counter(headings.values())
+    if len(counts) != 2 or len({*counts.values()}) > 1:
+        return text
+    return "\n".join("HEADING" if place in headings else line for place, line in enumerate(lines))
 
 
 def _read(claim: Claim, statement: str) -> Hashable:

@@ -169,7 +169,7 @@ async def _score_as_gym(served: ServedModel, request: ScoreRequest) -> dict[str,
         return {response.name: score for response, score in zip(request.responses, result.scores, strict=True)}
     orders = [request.responses]
     # Gym's circle is each response with the next: of two that is one pair in both orders, which `Judge` asks in one.
-    if len(request.responses) == 2 and judge.asks.pairs is Pairs.CIRCULAR and judge.votes == 1:
+    if len(request.responses) == 2 and judge.pairs is Pairs.CIRCULAR and judge.votes == 1:
         orders.append(request.responses[::-1])
     results = await served.score([replace(request, responses=responses) for responses in orders])
     by_name: dict[str, list[Score]] = defaultdict(list)

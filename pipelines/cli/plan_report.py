@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from actors.settings.replica import Pairs
 from actors.text.counted import counts_text, number_of
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
@@ -108,6 +109,8 @@ def _durations(estimate: Estimate) -> list[str]:
 
 
 def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
+    if (plan.identity.get("judge") or {}).get("pairs") == Pairs.ALL:
+        yield "All responses of a row are compared (judge.pairs=all): n(n - 1)/2 comparisons of n responses"
     if plan.reasons:
         yield f"Rejected: {counts_text(plan.reasons)}"
     limit = plan.identity["max_model_len"]

@@ -11,6 +11,7 @@ from actors.contracts.judge import Judge
 from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
 from actors.settings.presets import presets
+from actors.settings.replica import Pairs
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
@@ -54,6 +55,8 @@ def _facts(model: str, family: Family) -> dict[str, Any]:
         drawn = family.card
         sampling = f"at temperature {drawn.temperature:g}, top-p {drawn.top_p:g}" if drawn.temperature else "without drawing"
         tokens = f"up to {drawn.max_tokens:,} tokens or half of its context"
+        if family.pairs is Pairs.ALL:
+            facts["comparisons"] = "of n responses all n(n - 1)/2 pairs (judge.pairs=all)"
         facts["judgements"] = f"{family.votes}{each_way}, {sampling}, {tokens}"
     reward = " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- ")
     return {**facts, "reward": reward}

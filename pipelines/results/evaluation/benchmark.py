@@ -187,6 +187,8 @@ class Benchmark:
     required: tuple[str, ...] = ()
     splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Items by subset of each file that its authors published, where there are several."""
+    counts_games: bool = False
+    """Whether grades count who won each order in which a judge saw two responses."""
     prefix: str = ""
     """Of Assay's columns where it scores the file itself: for rows that have a field of the same name as one of these."""
 

@@ -36,7 +36,7 @@ from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.results.evaluation.benchmarks import benchmarks
-from pipelines.results.evaluation.games import with_games
+from pipelines.results.evaluation.games import check_stop, with_games
 from pipelines.results.evaluation.grades import Grades, grade_items
 from pipelines.results.evaluation.item_matching import EvaluatedModel
 from pipelines.results.evaluation.latex import latex_tables
@@ -54,7 +54,7 @@ from pipelines.results.evaluation.statistics.paired import (
     compare_models,
     item_credits,
 )
-from pipelines.results.evaluation.statistics.votes import Votes, vote_rules
+from pipelines.results.evaluation.statistics.votes import Votes, judge_rules, vote_rules
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 TABLE, TEX, PEERS = "table.md", "table.tex", "peers"
@@ -178,6 +178,8 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     manifest, work = corpus.manifest, _work(corpus.manifest)
     shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
     benchmark = choose_benchmark(scored.folder, shape, carried, scored.benchmark)
+    if (voted := judge_rules(manifest.identity)) is not None:
+        check_stop(benchmark, voted.shows, manifest.identity["judge"].get("stop", False))
     listing = [part for part, _ in corpus.entries]
     # Generators from here on: a row is read, judged by games and votes, graded and written before the next one is read.
     items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields)

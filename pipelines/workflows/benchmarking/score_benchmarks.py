@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from actors.contracts.judge import Judge
 from actors.errors import SettingsError
+from actors.reward_model import RUBRIC, families, family_known
 from actors.settings.endpoint import HERE, check_engine
 from actors.settings.replica import ModelSettings
 from actors.text.model_names import short_names
@@ -14,6 +16,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.evaluation.evaluate_corpus import ScoredBenchmark, check_complete, evaluate_into
+from pipelines.results.evaluation.games import check_stop
 from pipelines.results.evaluation.published.presets import Preset, preset_of, presets
 from pipelines.results.evaluation.results import Results
 from pipelines.run.runtime.progress import Progress
@@ -44,6 +47,8 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
+    if settings.judge.stop:
+        _check_stop(settings, files)
     with ExitStack() as stack:
         output = settings.output
         if output is None:
@@ -63,6 +68,17 @@ def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -
     if not any(preset_of(file.benchmark, model) for file in files for model in settings.model):
         choices = "; ".join(f"{preset.benchmark}: {', '.join(preset.models)}" for preset in presets())
         raise SettingsError(f"--as-published: nothing is known of these models on these benchmarks; known are {choices}")
+
+
+def _check_stop(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
+    # A folder whose family only its files tell is refused after its first benchmark is scored.
+    named = settings.family or (RUBRIC if settings.judge.rubric is not None else None)
+    for model in settings.model:
+        family = family_known(model) if named is None else families().get(named)
+        if isinstance(family, Judge):
+            judge = family.reading_by(settings.read).with_settings(settings.judge)
+            for file in files:
+                check_stop(benchmarks()[file.benchmark], judge.shows, stop=True)
 
 
 def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> list[ScoredBenchmark]:

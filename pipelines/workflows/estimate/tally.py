@@ -106,7 +106,7 @@ def _judge_prompts(request: RenderedRequest, judge: Judge) -> Sequence[Prompt]:
 
     A request holds the prompts of all pairs, and a knock-out (`Pairs.ACTIVE`) sends only the pairs that its rounds choose.
     """
-    if judge.asks.pairs is not Pairs.ACTIVE or not judge.together:
+    if judge.pairs is not Pairs.ACTIVE or not judge.together:
         return request.prompts
     by_pair: dict[Pair, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:

@@ -228,6 +228,23 @@ def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, expect
     assert [score.reward for score in scores] == [float(index + 1) for index in range(count)]
 
 
+def test_a_judge_that_names_winners_compares_all_with_all_unless_another_choice_is_made(judged: Judged) -> None:
+    order = [3, 0, 4, 1, 2]
+    scores = judged.scores(judge(), prefers(lambda first, second: order[first] > order[second]), 5)
+    rewards = [score.reward or 0.0 for score in scores]
+    assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
+    choices = {
+        (family, pairs): judge(family, pairs=pairs).recorded(9)["pairs"]
+        for family in ("rm-r1", "rm-r1-instruct", "r3", "genrm-boxed", "genrm-json")
+        for pairs in (None, Pairs.CIRCULAR)
+    }
+    wins = {"rm-r1", "rm-r1-instruct", "r3"}
+    assert choices == {
+        (family, pairs): "all" if family in wins and pairs is None else "circular" for family, pairs in choices
+    }
+    assert judge("genrm-boxed", aggregate=Aggregate.WIN_RATE).pairs is Pairs.ALL, "its reward counts wins, too"
+
+
 def test_the_best_has_the_highest_reward() -> None:
     order = [3, 0, 4, 1, 2]
     aggregates: list[Aggregate | None] = [None, *Aggregate]

@@ -159,6 +159,8 @@ Winner: В¦Winner: 2¦Winner: two¦"winner": "B"¦[[b]]¦[ [B] ]¦\[\[B\]\]¦�
 B is the winner.¦The clear winner is B.¦Response 2 is clearly the better one.¦A is worse than B.
 Response A loses.¦B > A¦A < B¦Response B wins.¦Response 2 > Response 1¦1. Response B⏎2. Response A
 I prefer Response B.¦So I choose B.¦My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
+**Response B:**⏎It is right.¦Response A:⏎It is short.⏎Response B:⏎It is right.⏎Response B:⏎It wins.
+Response A:⏎It is short.⏎Response B¦Response B⏎Response A⏎It is short.¦Response A:⏎Short.⏎[[Response B]]:⏎Right.
 A is not as good as B.¦B should be preferred.¦I lean towards B.¦Ranking: B, A¦(B)¦It is a tie.
 Both are equally good.¦| Winner | B |¦| Winner |⏎|---|⏎| B |""")
 GRADES = forms(r"""Response 1: 1, Response 2: 5¦- Response 1: 1⏎- Response 2: 5¦1, 5¦[1, 5]¦- 1⏎- 5¦1⏎5
@@ -244,7 +246,9 @@ My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦
     2: forms("""Response B is better written.¦Response B is better in tone, but wrong.¦Response 2 is short.
 If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is a good answer.
 1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
-I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
+Response A:⏎It is right.⏎Response B:⏎It is wrong.¦**Response A:**⏎- Right⏎⏎**Response B:**⏎- Wrong
+- Response 1:⏎  - Right⏎- Response 2:⏎  - Wrong¦### Assistant A⏎Right.⏎### Assistant B⏎Wrong.
+**Chatbot A:** right⏎**Chatbot B:** wrong¦I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
 The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 }
 """Words that state no verdict."""

@@ -80,6 +80,7 @@ BENCHMARK = Benchmark(
     fields=("source", "label"),
     needs=("source", "label"),
     cells=("two_games", "single_game"),
+    counts_games=True,
     grade=grade_each(_subset, _grade),
     measures=_measures,
     required=tuple(_CATEGORIES),

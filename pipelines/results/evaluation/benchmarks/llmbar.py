@@ -56,6 +56,7 @@ BENCHMARK = Benchmark(
     fields=("label", "subset"),
     needs=("label",),
     cells=("average", "both", "one_order"),
+    counts_games=True,
     grade=grade_each(subset_in("subset"), _grade),
     measures=_measures,
 )
