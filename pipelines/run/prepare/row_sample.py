@@ -104,7 +104,7 @@ def _parquet_pieces(file: InputFile, places: int, most: int, reach: int) -> Iter
     places_each = math.ceil(places / max(len(chosen), 1))
     rows = max(1, min(most, int(_PLACE_BYTES / row_bytes)))
     reached = int(reach / row_bytes) // max(len(chosen), 1)
-    with open_read(file.path, file.size) as stream, pq.ParquetFile(stream, buffer_size=_BUFFER) as parquet:
+    with open_read(file.path, file.size) as stream, pq.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False) as parquet:
         start = 0
         for number in range(parquet.num_row_groups):
             length = parquet.metadata.row_group(number).num_rows

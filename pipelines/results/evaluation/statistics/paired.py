@@ -123,7 +123,7 @@ def _compare(
     cells = {subset: values[:, :-1] for subset, values in cells.items()}
     draws = resampled_means(cells, False, np.random.default_rng(seed), prompts)
     share = effective(np.concatenate(list(prompts.values()))) / sum(map(len, cells.values()))
-    is_repeated = repeat(prompts)
+    unit, test = ("of prompts", "sign-flip test by prompt") if repeat(prompts) else ("within subsets", "McNemar (sign test)")
     sides = [
         _figures(benchmark, mean_cells(cells, False), model, position) for position, model in enumerate((first, second))
     ]
@@ -147,9 +147,8 @@ def _compare(
             item_credits(benchmark, of_second, judged=second.judged),
             prompts,
         ),
-        f"differences: paired bootstrap of {DRAWS} draws {'of prompts' if is_repeated else 'within subsets'}, seed {seed}, or "
-        f"Wilson's bound where no item differs; p: exact {'sign-flip test by prompt' if is_repeated else 'McNemar (sign test)'}"
-        ", not corrected for the number of comparisons",
+        f"differences: paired bootstrap of {DRAWS} draws {unit}, seed {seed}, or Wilson's bound where no item differs; "
+        f"p: exact {test}, not corrected for the number of comparisons",
     )
 
 
@@ -161,7 +160,8 @@ def _common_cells(
     connection.register("first_items", first.items)
     connection.register("second_items", second.items)
     table = connection.sql(
-        f"""select a.subset, {columns}, dense_rank() over (order by a.prompt) as prompt from first_items a join second_items b using (key, subset)
+        f"""select a.subset, {columns}, dense_rank() over (order by a.prompt) as prompt
+        from first_items a join second_items b using (key, subset)
         where a.reason is null and b.reason is null order by a.subset, a.row"""
     ).to_arrow_table()
     return _cells_by_subset(table, table.column_names[1:])
