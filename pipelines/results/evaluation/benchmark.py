@@ -6,6 +6,7 @@ so that one definition gives the value, and, with the means of resampled items, 
 """
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,12 @@ class GradedItem(NamedTuple):
     @property
     def row(self) -> str:
         return " ".join(item.row for item in self.of_rows)
+
+    @property
+    def prompt(self) -> int:
+        """64 bits of the hash of its prompt; without one those of its row's name, which no other item has."""
+        prompt = self.of_rows[0].prompt if self.of_rows else None
+        return int.from_bytes(hashlib.blake2b((prompt or self.row).encode(), digest_size=8).digest())
 
     @property
     def content(self) -> int | None:

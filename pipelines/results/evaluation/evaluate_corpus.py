@@ -147,7 +147,7 @@ def _paired(
         several = uses[evaluation.benchmark, evaluation.label] > 1  # two runs of a model, in two precisions for example
         name = f"{evaluation.label} (no. {number})" if several else evaluation.label
         cells = benchmarks()[evaluation.benchmark].cells
-        table = pq.read_table(path, columns=["row", "subset", "reason", "content", *cells])
+        table = pq.read_table(path, columns=["row", "subset", "reason", "content", "prompt", *cells])
         model = evaluation.with_items(table, name)
         if evaluation.preset is None:
             by_benchmark.setdefault(evaluation.benchmark, []).append(model)
@@ -289,7 +289,7 @@ def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int
         return benchmark.measures(replace(means, compared=manifest.columns.within_row))
 
     # The same function of means gives the value and, of resampled means, the bounds: one definition of a measure.
-    bounds = intervals.intervals(cells, judged, measures_of, seed)
+    bounds = intervals.intervals(cells, judged, measures_of, seed, grades.prompts)
     return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
 
 

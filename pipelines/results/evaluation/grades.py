@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from pipelines.results.evaluation.benchmark import Array, Benchmark, GradedItem
 from pipelines.results.evaluation.noise import NoiseReport
+from pipelines.results.evaluation.statistics.intervals import Prompts
 from pipelines.results.evaluation.statistics.margins import Margins, differences
 
 _BATCH = 10_000  # items of a row group, which are Python objects until it is written
@@ -21,11 +22,12 @@ REWARDS = pa.map_(pa.string(), pa.float64())
 
 
 class Grades:
-    """The grades of all items: 8 bytes a cell and 16 a comparison, so a million pairs take 32 MB."""
+    """The grades of all items: 8 bytes a cell, 8 an item and 16 a comparison, so a million pairs take 40 MB."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._cells: dict[str, array[float]] = {}
+        self._prompts: dict[str, array[int]] = {}
         # By subset, graded or not: coverage is of all.
         self.items: Counter[str] = Counter()
         self.tied: Counter[str] = Counter()
@@ -44,11 +46,17 @@ class Grades:
         self.tied[item.subset] += item.tied
         self.margins.add(item)
         self._cells.setdefault(item.subset, array("d")).extend(item.cells)
+        self._prompts.setdefault(item.subset, array("Q")).append(item.prompt)
 
     @property
     def cells(self) -> dict[str, Array]:
         """The cells of the graded items by subset, of shape (items, cells)."""
         return {subset: np.frombuffer(cells).reshape(-1, self._width) for subset, cells in sorted(self._cells.items())}
+
+    @property
+    def prompts(self) -> dict[str, Prompts]:
+        """Of each graded item a number of its prompt, by subset and in the order of `cells`."""
+        return {subset: np.frombuffer(prompts, np.uint64) for subset, prompts in self._prompts.items()}
 
     @property
     def repeated(self) -> int | None:
@@ -65,7 +73,7 @@ class Grades:
         return (
             # Rows joined by mistake, or written twice by an author, as a JudgeBench file once was.
             f"{self.repeated:,} of {self.items.total():,} rows repeat an earlier row's prompt, responses and labels; each "
-            "counts, as in the benchmarks' own codes, and the intervals take each for an item of its own."
+            "counts, as in the benchmarks' own codes; intervals are by prompt, so that repeats make none narrower."
         )
 
     def graded(self, subsets: Iterable[str]) -> int:
@@ -88,6 +96,7 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
             ("closest", pa.float64()),
             ("reason", pa.string()),
             ("content", pa.uint64()),
+            ("prompt", pa.uint64()),
             ("rewards", REWARDS),
         ]
     )
@@ -117,4 +126,14 @@ def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: N
 
 def _line(item: GradedItem, width: int) -> tuple[Any, ...]:
     closest, cells = min(differences(item), default=None), item.cells or (None,) * width
-    return (item.row, item.subset, *cells, item.tied, closest, item.reason, item.content, list(item.rewards.items()))
+    return (
+        item.row,
+        item.subset,
+        *cells,
+        item.tied,
+        closest,
+        item.reason,
+        item.content,
+        item.prompt,
+        list(item.rewards.items()),
+    )

@@ -8,6 +8,7 @@
 
 import json
 import operator
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
@@ -68,9 +69,10 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     settings = settings.model_copy(update={"corpus": _corpus(settings)})
     plan = resolve_run.resolve(settings, notify=progress.noted)
     progress.planned(plan.shape_found)
-    sample = read_sample(plan.files, settings.corpus.max_record_bytes).rows
+    # What is certified is worth reading a large row group to its end, as the start of a run isn't.
+    sample = read_sample(plan.files, settings.corpus.max_record_bytes, reach=sys.maxsize)
     counts: Counts = defaultdict(Counter)
-    questions = _questions(map(plan.preparation.row_shape.requests, sample), counts)
+    questions = _questions(map(plan.preparation.row_shape.requests, sample.rows), counts)
     requests = _changed(plan.preparation, questions, counts)
     originals = {key: request for key, request in requests.items() if key[1] == ORIGINAL}
     if not originals:
@@ -96,7 +98,8 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     deviation, effects = measure(trials, original_rewards(rewards), single_verdicts)
     certificate = Certificate(
         *(settings.model.model, settings.corpus.inputs, len(originals), dict(counts[ORIGINAL]), deviation, CONFIDENCE),
-        *(effects, is_fake(manifest), manifest.identity, manifest.made_with),
+        *(effects, is_fake(manifest), manifest.identity, manifest.made_with, len(sample.rows), len(plan.files)),
+        sample.beginnings,
     )
     CERTIFIED.write(settings.output, CERTIFIED.marked(asdict(certificate)))
     return certificate

@@ -21,9 +21,12 @@ from pipelines.results.evaluation.benchmark import Array, Benchmark, MeanCells, 
 from pipelines.results.evaluation.item_matching import EvaluatedModel, check_fit, unmatched_text, with_keys
 from pipelines.results.evaluation.statistics.intervals import (
     DRAWS,
+    Prompts,
+    effective,
     mean_cells,
     measure_weights,
     percentiles,
+    repeat,
     resampled_means,
     wilson,
 )
@@ -108,21 +111,27 @@ def _compare(
     connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel, seed: int
 ) -> PairedComparison | None:
     width = len(benchmark.cells)
-    # Shape (items, 2 * cells) by subset: the first model's cells, then the second's.
+    # Shape (items, 2 * cells + 1) by subset: the first model's cells, then the second's, and the number of the prompt.
     cells = _common_cells(connection, benchmark, first, second)
     if not cells:
         return None
     of_first = {subset: values[:, :width] for subset, values in cells.items()}
-    of_second = {subset: values[:, width:] for subset, values in cells.items()}
+    of_second = {subset: values[:, width : 2 * width] for subset, values in cells.items()}
     # Both models' cells of an item are side by side, so each draw takes the same items of both, and what makes an item hard
     # for both drops out of the difference.
-    draws = resampled_means(cells, False, np.random.default_rng(seed))
+    prompts = {subset: values[:, -1].astype(np.uint64) for subset, values in cells.items()}
+    cells = {subset: values[:, :-1] for subset, values in cells.items()}
+    draws = resampled_means(cells, False, np.random.default_rng(seed), prompts)
+    share = effective(np.concatenate(list(prompts.values()))) / sum(map(len, cells.values()))
+    unit, test = ("of prompts", "sign-flip test by prompt") if repeat(prompts) else ("within subsets", "McNemar (sign test)")
     sides = [
         _figures(benchmark, mean_cells(cells, False), model, position) for position, model in enumerate((first, second))
     ]
     spreads = [_figures(benchmark, draws, model, position) for position, model in enumerate((first, second))]
     differences = tuple(
-        _difference(figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        _difference(
+            figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value, share
+        )
         for name, figure in sides[0].items()
         if name in sides[1] and np.isfinite(figure.value - sides[1][name].value)
     )
@@ -134,10 +143,12 @@ def _compare(
         unmatched_text({first.name: first, second.name: second}),
         differences,
         _splits(
-            item_credits(benchmark, of_first, judged=first.judged), item_credits(benchmark, of_second, judged=second.judged)
+            item_credits(benchmark, of_first, judged=first.judged),
+            item_credits(benchmark, of_second, judged=second.judged),
+            prompts,
         ),
-        f"differences: paired bootstrap of {DRAWS} draws within subsets, seed {seed}, or Wilson's bound where no item "
-        "differs; p: exact McNemar (sign test), not corrected for the number of comparisons",
+        f"differences: paired bootstrap of {DRAWS} draws {unit}, seed {seed}, or Wilson's bound where no item differs; "
+        f"p: exact {test}, not corrected for the number of comparisons",
     )
 
 
@@ -149,7 +160,8 @@ def _common_cells(
     connection.register("first_items", first.items)
     connection.register("second_items", second.items)
     table = connection.sql(
-        f"""select a.subset, {columns} from first_items a join second_items b using (key, subset)
+        f"""select a.subset, {columns}, dense_rank() over (order by a.prompt) as prompt
+        from first_items a join second_items b using (key, subset)
         where a.reason is null and b.reason is null order by a.subset, a.row"""
     ).to_arrow_table()
     return _cells_by_subset(table, table.column_names[1:])
@@ -174,10 +186,10 @@ def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, plac
     return {figure.name: figure for figure in figures}
 
 
-def _difference(measure: Measure, value: float, draws: Array) -> Difference:
+def _difference(measure: Measure, value: float, draws: Array, share: float) -> Difference:
     # Models that never differ on 20 items may still do so on others: by Wilson's bound of 0 of 20 on up to 16 % of them.
     low, high = percentiles(draws)
-    least = wilson(0.0, measure.n)[1] if high - low < 1e-9 else 0.0
+    least = wilson(0.0, share * measure.n)[1] if high - low < 1e-9 else 0.0
     return Difference(measure.name, value, low - least, high + least)
 
 
@@ -202,20 +214,40 @@ def _credit(values: Array, weights: Array | None) -> Array:
     return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
 
 
-def _splits(first_credits: Mapping[str, Array], second_credits: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
+def _splits(
+    first_credits: Mapping[str, Array], second_credits: Mapping[str, Array], prompts: Mapping[str, Prompts]
+) -> tuple[CreditSplit, ...]:
     # Credits are sums of weights such as 1/9, and equal ones differ in their last bits.
     signs_by_subset = {
         subset: np.sign(np.round(first_credits[subset] - second_credits[subset], 9)) for subset in first_credits
     }
     graded = {subset: signs[~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
-    by_subset = [_split(subset, signs) for subset, signs in graded.items() if len(signs)]
-    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
+    of_graded = {subset: prompts[subset][~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
+    by_subset = [_split(subset, signs, of_graded[subset]) for subset, signs in graded.items() if len(signs)]
+    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())), np.concatenate(list(of_graded.values())))
     return (overall, *(by_subset if len(by_subset) > 1 else []))
 
 
-def _split(subset: str, signs: Array) -> CreditSplit:
+def flip_p(signs: Array, prompts: Prompts) -> float:
+    """The two-sided exact p of items that are +1, -1 or 0, where the sign of each prompt's sum is that of a fair coin.
+
+    With one item a prompt it is McNemar's. Right to 1e-13.
+    """
+    leads = np.bincount(np.unique(prompts, return_inverse=True)[1], signs).round().astype(int)
+    sizes, counts = np.unique(np.abs(leads[leads != 0]), return_counts=True)
+    if len(sizes) < 2:
+        return exact_p(int((leads > 0).sum()), int((leads < 0).sum()))
+    total, ahead = int(sizes @ counts), int(leads[leads > 0].sum())
+    # The generating function of the sum on heads, a factor of (1 + z^size) / 2 a prompt, at the roots of unity.
+    roots = np.exp(-2j * np.pi * np.arange(total + 1) / (total + 1))
+    factors = [((1 + roots**size) / 2) ** count for size, count in zip(sizes, counts, strict=True)]
+    chances = np.fft.ifft(np.prod(factors, axis=0)).real
+    return float(min(1.0, max(0.0, 2 * chances[: min(ahead, total - ahead) + 1].sum())))
+
+
+def _split(subset: str, signs: Array, prompts: Prompts) -> CreditSplit:
     first, second = int((signs > 0).sum()), int((signs < 0).sum())
-    return CreditSplit(subset, len(signs), first, second, exact_p(first, second))
+    return CreditSplit(subset, len(signs), first, second, flip_p(signs, prompts))
 
 
 def _disagreements(
