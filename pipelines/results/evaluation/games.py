@@ -35,13 +35,13 @@ def with_games(items: Iterable[Item], identity: Mapping[str, Any]) -> Iterator[I
 def check_stop(benchmark: Benchmark, shows: Shows, stop: bool) -> None:
     """Raise `SettingsError` if the votes of a judge of two may have stopped, and the benchmark counts each order by itself.
 
-    Only the votes that were taken are recorded, and not how many of them are of each order. Those that a judge agrees on stop
-    first: of 300 pairs, 121 had no game to grade, and the accuracy of the others was 6 points lower.
+    Only the votes that were taken are recorded, and not how many of them are of each order. Those that a judge agrees on
+    stop first: of 300 pairs, 121 had no game to grade, and the accuracy of the others was 6 points lower.
     """
     if stop and benchmark.counts_games and shows is not Shows.ONE:
         raise SettingsError(
-            f"{benchmark.name} counts who won each order of a pair, and with --stop nobody can tell which order the votes are "
-            "of that were taken: score it without --stop (judge.stop)"
+            f"{benchmark.name} counts who won each order of a pair, and with --stop nobody can tell which order the votes "
+            "are of that were taken: score it without --stop (judge.stop)"
         )
 
 

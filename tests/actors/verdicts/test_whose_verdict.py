@@ -248,7 +248,8 @@ If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is
 1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
 Response A:⏎It is right.⏎Response B:⏎It is wrong.¦**Response A:**⏎- Right⏎⏎**Response B:**⏎- Wrong
 - Response 1:⏎  - Right⏎- Response 2:⏎  - Wrong¦### Assistant A⏎Right.⏎### Assistant B⏎Wrong.
-**Chatbot A:** right⏎**Chatbot B:** wrong¦I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
+**Chatbot A:** right⏎**Chatbot B:** wrong
+I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
 The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 }
 """Words that state no verdict."""

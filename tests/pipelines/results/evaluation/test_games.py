@@ -145,7 +145,7 @@ def test_votes_that_stopped_have_no_games_and_are_refused(tmp_path: Path) -> Non
     folder = pairs_corpus(tmp_path / "s", "genrm-boxed", [((5.0, 2.0), (2.0, 3.0))], 8, stop=True)
     with pytest.raises(SettingsError, match=r"judgebench counts who won each order .* score it without --stop"):
         evaluate(build(EvaluateSettings, {"scored": [folder], "partial": True}))
-    scored = {"scored": ["llmbar=there-is-none.jsonl"], "model": ["tiny-rm-r1"], "judge": {"votes": 8, "stop": True}}
+    scored = {"scored": ["llmbar=there-is-none.jsonl"], "model": ["tiny-rm-r1"], "votes": 8, "stop": True}
     with pytest.raises(SettingsError, match=r"llmbar counts .* score it without --stop"):
         score_and_evaluate(build(EvaluateSettings, scored), Progress())
 
