@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question, check_token_ids, weighted_reward
 from actors.contracts.known_model import KnownModel
-from actors.contracts.showings import Showings, Shows
+from actors.contracts.showings import Showings, Shows, pairs_by_default
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
 from actors.records import Prompt, Reading, Reason, ScoreRequest
@@ -172,13 +172,7 @@ class Judge(Family):
 
     @property
     def pairs(self) -> Pairs:
-        """Which of several responses are compared: the user's choice, else all where the reward counts who won.
-
-        In a circle each response meets two others. Grades rank those that never met, and NVIDIA's environments grade in one;
-        wins don't: a perfect judge that names winners had 59 % on RM-Bench. Authors of such judges compare single pairs.
-        """
-        wins = self.shows is Shows.TWO and (self.combined_by is not Aggregate.MEAN or self.card_weights().keys() == {"win"})
-        return self.asks.pairs or (Pairs.ALL if wins else Pairs.CIRCULAR)
+        return self.asks.pairs or pairs_by_default(self.shows, self.combined_by, self.card_weights())
 
     @property
     def together(self) -> bool:
@@ -251,8 +245,7 @@ class Judge(Family):
             "sampling_of": "the user" if by_user else self.card_of if by_card else "Assay",
             "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
-            **self.asks.model_dump(mode="json", include={"seed", "reask", "trace", "rubric"}),
-            "pairs": self.pairs.value,
+            **self.asks.model_dump(mode="json", include={"seed", "reask", "trace", "rubric"}) | {"pairs": self.pairs.value},
             **(self.asks.model_dump(mode="json", include={"stop", "stop_error", "stop_at"}) if self.asks.stop else {}),
             **({"criteria_calls": self.asks.criteria_calls} if self.row_outputs else {}),
             "aggregate": self.combined_by.value,

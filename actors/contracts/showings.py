@@ -1,13 +1,13 @@
 """Which responses each prompt of a judge shows, in which order, and how often it is asked."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
 from actors.records import ScoreRequest
-from actors.settings.replica import Pairs
+from actors.settings.replica import Aggregate, Pairs
 
 
 class Shows(StrEnum):
@@ -16,6 +16,16 @@ class Shows(StrEnum):
     ONE = "one"
     TWO = "two"
     ALL = "all"
+
+
+def pairs_by_default(shows: Shows, aggregate: Aggregate, weighted: Collection[str]) -> Pairs:
+    """Which of several responses are compared: all with all where the reward counts who won. `weighted`: its outputs.
+
+    In a circle each response meets two others. Grades rank those that never met, and NVIDIA's environments grade in one;
+    wins don't: a perfect judge that names winners had 59 % on RM-Bench. Authors of such judges compare single pairs.
+    """
+    counts_wins = aggregate is not Aggregate.MEAN or {*weighted} == {"win"}
+    return Pairs.ALL if shows is Shows.TWO and counts_wins else Pairs.CIRCULAR
 
 
 @dataclass(frozen=True, slots=True)

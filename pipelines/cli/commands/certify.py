@@ -64,7 +64,7 @@ def _report(certificate: "Certificate", output: str) -> Report:
     if certificate.left:
         yield f"Rows without a question: {counts_text(certificate.left)}"
     for name, rows in certificate.beginnings.items():
-        yield f"Of {name} only the first {rows:,} rows were looked at: unpack it, or make it JSONL, for rows of all its parts"
+        yield f"Of {name} only the first {rows:,} rows were looked at: unpack it or make it JSONL, for rows of all its parts"
     if certificate.made_up:
         yield MADE_UP
     yield f"Certificate: {output}/certificate.json"

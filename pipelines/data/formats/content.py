@@ -19,7 +19,6 @@ from pipelines.data.formats.rows import Answer, Exchange, Row
 from pipelines.data.formats.values import SHOWN_CHARACTERS, describe, is_blank
 
 T = TypeVar("T")
-
 # What `role` or `from` says, in lower case, and the role that it means.
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("system", "developer"), Role.SYSTEM),

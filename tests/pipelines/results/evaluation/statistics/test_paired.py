@@ -41,7 +41,7 @@ def test_the_exact_p_value_is_that_of_the_binomial() -> None:
 def test_a_prompts_items_change_sides_together() -> None:
     signs = np.array([1, 1, 1, -1, 1, 1, 0.0])
     assert flip_p(signs, np.arange(7, dtype=np.uint64)) == exact_p(5, 1)
-    # Sums of 3, -1 and 2: of eight ways to flip them two, +++ and ---, come to 6, and four to 4 or more.
+    # Sums of 3, -1 and 2: of eight ways to flip them four come to 4 or more, either way.
     assert flip_p(signs, np.array([1, 1, 1, 2, 3, 3, 3], np.uint64)) == pytest.approx(4 / 8)
     assert flip_p(np.ones(60), np.repeat(np.arange(10, dtype=np.uint64), 6)) == exact_p(10, 0)
 
