@@ -210,7 +210,7 @@ def test_what_cant_be_made_is_told_at_once(drawn_dataset: Dataset, made: Any, me
     ("options", "message"),
     [
         ({"policy_temperature": 0}, "draws the same text each time"),
-        ({"judge": "tiny-reward-anything", "n": 1}, "compares candidates with each other"),
+        ({"judge": "tiny-reward-anything", "principles": {"a": "accuracy"}, "n": 1}, "compares candidates with each other"),
         ({"response_column": "x", "prompt_column": "messages"}, "--response-column names candidates that are there"),
     ],
 )
