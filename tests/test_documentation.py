@@ -135,6 +135,7 @@ FOREIGN = {
     "--rm-type": "slime's",
     "--rm-url": "slime's",
     "--apply-chat-template": "slime's",
+    "--custom-generate-function-path": "slime's",
     "--mask-offpolicy-in-partial-rollout": "slime's",
     "--group-rm": "slime's",
     "--label-key": "slime's",
