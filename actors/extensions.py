@@ -13,39 +13,39 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
+# The groups of entry points, and the constants of which a module must define at least one.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "assay.families": ("FAMILY",),
     "assay.shapes": ("SHAPES", "PROMPT_SHAPES"),
     "assay.trainers": ("FORMATS",),
     "assay.loggers": ("LOGGER",),
 }
-"""The groups of entry points, and the constants of which a module must define at least one."""
 
 Extension = TypeVar("Extension")
 Kind = TypeVar("Kind")
 
-_LEFT_OUT: dict[tuple[str, str], str] = {}
-"""Why a plug-in is left out, by group and entry point."""
+_LEFT_OUT = set[tuple[str, str]]()  # groups and entry points of plug-ins that a warning was given of
 
 
 def modules_in(package: str, path: Iterable[str]) -> list[ModuleType]:
-    """The modules directly in a package, imported, by name. `path` is the package's `__path__`."""
+    """The modules directly in a package, imported, by name. `path` is the package's `__path__`.
+
+    Ours must all import: an error in one is raised.
+    """
     return [importlib.import_module(f"{package}.{module.name}") for module in pkgutil.iter_modules(path)]
 
 
 def plugin_module(group: str, name: str) -> ModuleType | None:
-    """The module that a plug-in names in a group; None if none has this name, or if it can't be imported."""
+    """The module that a plug-in names in a group; None if none has this name, or if it can't be imported.
+
+    Then the reason is in a warning.
+    """
     for entry_point in entry_points(group=group, name=name):
         try:
             return _load(entry_point)
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a plug-in's module raises
             _leave_out(entry_point, error)
     return None
-
-
-def plugins_left_out() -> list[str]:
-    """One sentence for each plug-in that couldn't be used, of the groups that were looked for so far."""
-    return list(_LEFT_OUT.values())
 
 
 class Extensions(Mapping[str, Extension], Generic[Extension]):
@@ -56,10 +56,10 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
     """
 
     def __init__(self, group: str, package: str, constant: str, kind: type[Extension]) -> None:
+        # Nothing is imported yet: a plug-in imports `assay.plugins`, and so the very module that this object is defined in.
         self._group, self._package, self._constant, self._kind = group, package, constant, kind
 
     def only(self, kind: type[Kind]) -> "Extensions[Kind]":
-        """Those of a narrower kind."""
         return _Narrowed(self, kind)
 
     def __getitem__(self, name: str) -> Extension:
@@ -83,12 +83,14 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
     def _loaded(self) -> tuple[Mapping[str, Extension], Mapping[str, str]]:
         by_name: dict[str, Extension] = {}
         plugins: dict[str, str] = {}
+        # Ours first, so that a plug-in can't take one of our names: scores would silently mean something else.
         package = importlib.import_module(self._package)
         for module in modules_in(self._package, package.__path__):
             by_name.update(self._defined_in(module))
         for entry_point in entry_points(group=self._group):
             try:
                 defined = self._defined_in(_load(entry_point))
+                # All of it or nothing: of a module with several formats, a part would be hard to explain.
                 if repeated := sorted(defined.keys() & by_name.keys()):
                     raise ValueError(f"the name {', '.join(repeated)} is taken")
             except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a plug-in's module raises
@@ -96,11 +98,12 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
                 continue
             by_name.update(defined)
             plugins.update(dict.fromkeys(defined, _distribution(entry_point)))
+        # By name, not by the order of installation: messages and help list them alike on every machine.
         return {name: by_name[name] for name in sorted(by_name)}, plugins
 
     def _defined_in(self, module: ModuleType) -> dict[str, Extension]:
         value = getattr(module, self._constant, ())
-        extensions = value if isinstance(value, tuple) else (value,)
+        extensions = value if isinstance(value, tuple) else (value,)  # `FAMILY` is one, `SHAPES` are several
         for extension in extensions:
             if not isinstance(extension, self._kind):
                 actual, expected = type(extension).__name__, self._kind.__name__
@@ -109,8 +112,6 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
 
 
 class _Narrowed(Extensions[Kind]):
-    """The members of some extensions that are of a narrower kind."""
-
     def __init__(self, extensions: Extensions[Any], kind: type[Kind]) -> None:
         self._extensions, self._narrow = extensions, kind
 
@@ -136,13 +137,13 @@ def _load(entry_point: EntryPoint) -> ModuleType:
 
 def _leave_out(entry_point: EntryPoint, error: BaseException) -> None:
     key = (entry_point.group, entry_point.name)
-    if key in _LEFT_OUT:
+    if key in _LEFT_OUT:  # two constants of one group, or a look by name: one warning is enough
         return
-    _LEFT_OUT[key] = (
-        f"the plug-in {entry_point.name!r} ({_distribution(entry_point)}) is left out of {entry_point.group}: "
-        f"{type(error).__name__}: {error}"
-    )
-    logging.getLogger(__name__).warning("%s", _LEFT_OUT[key])
+    _LEFT_OUT.add(key)
+    logging.getLogger(__name__).warning(
+        "the plug-in %r (%s) is left out of %s: %s: %s",
+        entry_point.name, _distribution(entry_point), entry_point.group, type(error).__name__, error,
+    )  # fmt: skip
 
 
 def _distribution(entry_point: EntryPoint) -> str:

@@ -37,10 +37,8 @@ from actors.settings.replica import (
 )
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 
-RUBRIC = "rubric"
-"""The family of judges that a user defines by a rubric file."""
-_LISTED = 5
-"""Families that a message lists."""
+RUBRIC = "rubric"  # the family of judges that a user defines by a rubric file
+_LISTED = 5  # families that a message lists
 
 
 @dataclass(frozen=True)
@@ -58,25 +56,18 @@ class RewardModel:
     dtype: str
     max_model_len: int
     weights: Mapping[str, float]
-    hashes: Mapping[str, str]
-    """See `Checkpoint.hashes`."""
-    known_as: str
-    """The id or name under which its family looks it up (`Family.knows`)."""
+    hashes: Mapping[str, str]  # see `Checkpoint.hashes`
+    known_as: str  # the id or name under which its family looks it up (`Family.knows`)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     read: ReadSettings = AS_PUBLISHED
-    one_pass: bool = False
-    """Whether all turns of a conversation are read in one forward pass."""
+    one_pass: bool = False  # whether all turns of a conversation are read in one forward pass
     judge: JudgeSettings = AS_ITS_CARD
     answer_tokens: int = 0
-    verdict_ids: tuple[int, ...] = ()
-    """The tokens by whose log-probability a judge is read."""
-    adapter: str | None = None
-    """The folder of a LoRA adapter."""
-    chat_template: str | None = None
-    """The text of a chat template that prompts are written by in place of the checkpoint's."""
+    verdict_ids: tuple[int, ...] = ()  # the tokens by whose log-probability a judge is read
+    adapter: str | None = None  # the folder of a LoRA adapter
+    chat_template: str | None = None  # the text of a chat template that prompts are written by in place of the checkpoint's
     verifier: VerifierSettings = AS_GIVEN
-    remote: RemoteModel | None = None
-    """The endpoint where it is asked; None of a model that runs here."""
+    remote: RemoteModel | None = None  # the endpoint where it is asked; None of a model that runs here
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -85,7 +76,6 @@ class RewardModel:
 
     @cached_property
     def family(self) -> Family:
-        """The family, with this model's settings."""
         if self.remote is not None and self.remote.is_assay:
             return Served(self.remote.card)
         family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)
@@ -99,7 +89,6 @@ class RewardModel:
         return replace(self, judge=self.judge.model_copy(update={"trace": True}))
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
-        """See `Family.reasoning_by`."""
         return self.family.reasoning_by(settings)
 
     def identity_on(self, engine: EngineSettings) -> dict[str, Any]:
@@ -130,7 +119,6 @@ class RewardModel:
 
     @property
     def context(self) -> int:
-        """How many tokens an engine must hold of a prompt and its answer."""
         return self.max_model_len + self.answer_tokens
 
     def token_count(self, prompt: Prompt) -> int:
@@ -144,7 +132,10 @@ _FAMILIES = Extensions("assay.families", "actors.models", "FAMILY", Family)  # t
 
 
 def families() -> Mapping[str, Family]:
-    """All families by name: ours in `actors/models`, and those of plug-ins."""
+    """All families by name: ours in `actors/models`, and those of plug-ins.
+
+    They are imported at the first look; a plug-in that can't be is left out with a warning.
+    """
     return _FAMILIES
 
 
@@ -168,6 +159,7 @@ def resolve_model(
         return _resolve_verifier(verifier, settings)
     if of_verifiers := sorted(settings.verifier.model_dump(exclude_defaults=True)):
         raise SettingsError(f"verifier.{of_verifiers[0]}: for verifiers, and {settings.model} is a model with weights")
+    # By the checkpoint's own files from here on: what a user says is only believed where they leave it open.
     checkpoint = replace(Checkpoint.find(settings.model, settings.revision), given_template=settings.chat_template)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
     name = settings.adapter or settings.model  # an adapter decides how the model is read
@@ -183,8 +175,9 @@ def resolve_model(
     if render.too_long is TooLong.CUT_LEFT:
         _check_can_be_cut(family, settings.model)
     answer_tokens = judge.answer_tokens(limit) if judge else 0
-    limit = limit and limit - answer_tokens
+    limit = limit and limit - answer_tokens  # a context holds the prompt and the answer
     trained = published and published.context
+    # Beyond what a card says the model was trained on, its numbers mean nothing, though config.json allows more positions.
     max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
         raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --set max_model_len=...")
@@ -195,6 +188,8 @@ def resolve_model(
     if limit is not None and max_model_len > limit:
         answers = f", with {answer_tokens} tokens for the answer (judge.max_tokens)" if answer_tokens else ""
         raise ModelError(f"--set max_model_len={max_model_len} is more than {settings.model} takes ({limit}{answers})")
+    # In a causal model the outputs at the end of a turn don't depend on the turns after it: one pass reads them all. In
+    # others each turn is a prompt of its own.
     one_pass = every_turn and family.one_pass and checkpoint.causal
     return RewardModel(
         model=settings.model,
@@ -237,9 +232,9 @@ def _resolve_verifier(verifier: Verifier, settings: ModelSettings) -> RewardMode
         task=verifier.task,
         labels=0,
         dtype="float64",
-        max_model_len=0,
+        max_model_len=0,  # nothing is tokenized
         weights=verifier.weights(settings.weights),
-        hashes=versions,
+        hashes=versions,  # what decides a verifier's numbers is the code of its libraries
         known_as=settings.model,
         verifier=settings.verifier,
     )
@@ -290,7 +285,7 @@ def _resolve_remote(settings: ModelSettings, render: RenderSettings) -> RewardMo
         family_name=family.name,
         task=family.task,
         labels=0,
-        dtype="bfloat16",
+        dtype="bfloat16",  # a placeholder: the identity of a remote model has null for it
         max_model_len=remote.longest or 0,
         weights=_find_weights(family, settings),
         hashes={},
@@ -359,6 +354,8 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
         if published is not None and published is not family and not family.any_model:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
+    # An id is certain, then a mark in config.json. What merely fits an architecture is never taken: several
+    # published families are a Llama with one label, and differ in the template or in what the number means.
     by_id = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
     if certain := by_id or [family for family in families().values() if family.recognises(checkpoint)]:
         if len(certain) == 1:
@@ -375,7 +372,10 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
 
 
 def family_known(model: str) -> Family | None:
-    """The family of a published model, by its id alone."""
+    """The family of a published model, by its id alone.
+
+    None for an id that no family lists: then a checkpoint or the user must say how it is read.
+    """
     return next((family for family in families().values() if family.knows(model)), None)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+# The environment variable that names the file. Without it nothing is written.
 FILE = "ASSAY_TIMELINE"
-"""The environment variable that names the file. Without it nothing is written."""
 
 
 class Moment(NamedTuple):
@@ -19,14 +19,20 @@ class Moment(NamedTuple):
 
 
 def mark(step: str) -> None:
-    """Append that a step begins now, if `ASSAY_TIMELINE` names a file."""
+    """Append that a step begins now, if `ASSAY_TIMELINE` names a file.
+
+    Processes share the file: a line of O_APPEND is written as a whole.
+    """
     if path := os.environ.get(FILE):
         with open(path, "a", encoding="utf-8") as file:  # one write, which the system appends as a whole
             file.write(f"{time.time()} {os.getpid()} {step}\n")
 
 
 def read(path: Path) -> list[Moment]:
-    """All moments, in the order of time."""
+    """All moments, in the order of time.
+
+    Processes of one machine have one clock; on several, its skew is in the times.
+    """
     lines = [line.split(" ", 2) for line in path.read_text(encoding="utf-8").splitlines()]
     return sorted(Moment(float(seconds), int(process), step) for seconds, process, step in lines)
 

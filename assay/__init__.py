@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from assay._lazy import lazy_names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors; below the same names, imported when they are first asked for
     from actors.errors import AssayError as AssayError
     from actors.errors import NothingScored as NothingScored
     from actors.errors import UserError as UserError

@@ -49,7 +49,7 @@ from pipelines.workflows.rescoring.retry_rows import RetrySummary
 from pipelines.workflows.rescoring.verify_folder import VerifySummary
 from pipelines.workflows.run_logging.logged_progress import observers_of
 
-read_scored = score_datasets.read_scored
+read_scored = score_datasets.read_scored  # for datasets alone, so there is nothing to choose between
 quiet_implicit_ray()
 
 
@@ -78,7 +78,7 @@ def ensemble(
     """
     flat = {"inputs": inputs, "output": output, "models": models, **options}
     summary = score_ensemble.ensemble(build(EnsembleSettings, flat), watched())
-    summary.combined.check_scored()
+    summary.combined.check_scored()  # after the result is written: its rows say why there is no reward
     return summary
 
 
@@ -102,7 +102,7 @@ def evaluate(scored: str | Sequence[str], output: str | None = None, **options: 
     endpoint that serves it. Raises what `pipelines.results.evaluation.evaluate_corpus.evaluate` and `score` raise.
     """
     settings = build(EvaluateSettings, {"scored": scored, "output": output, **options})
-    if settings.against is not None:
+    if settings.against is not None:  # a gate speaks by its exit code, which a function doesn't have
         raise SettingsError("--against is a gate for shells and CI: use the command `assay evaluate`")
     if settings.scores_files:
         return score_and_evaluate(settings, watched())
@@ -239,7 +239,7 @@ def _report_errors_as(name: str) -> Callable[[Function], Function]:
     """A decorator: errors about arguments name the function that a user called."""
 
     def rename(function: Function) -> Function:
-        function.__qualname__ = name
+        function.__qualname__ = name  # by which Python's TypeError names a function whose arguments are wrong
         return function
 
     return rename
@@ -247,7 +247,7 @@ def _report_errors_as(name: str) -> Callable[[Function], Function]:
 
 def _run_and_upload(settings: Job, run: Callable[[Job], Result]) -> Result:
     """The summary of a job, whose output is then uploaded if the settings say where to."""
-    check_hub(settings, settings.output)
+    check_hub(settings, settings.output)  # before the work: a token that is missing costs a second then, and hours later
     summary = run(settings)
     upload_made(settings, settings.output)
     return summary

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from assay._lazy import lazy_names
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # for type checkers and editors; below the same names, imported when they are first asked for
     from actors.checkpoint.checkpoint_files import Checkpoint as Checkpoint
     from actors.contracts.by_principle import ByPrinciple as ByPrinciple
     from actors.contracts.distribution import Distribution as Distribution
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pipelines.data.formats.rows import Exchange as Exchange
     from pipelines.data.formats.rows import Row as Row
     from pipelines.data.formats.rows import RowRequests as RowRequests
+    from pipelines.data.formats.rows import Shape as Shape
     from pipelines.data.formats.rows import gather as gather
     from pipelines.data.formats.rows import prompt_request as prompt_request
-    from pipelines.data.formats.shape import Shape as Shape
     from pipelines.folders.scored_corpus.candidates import Candidate as Candidate
     from pipelines.folders.scored_corpus.candidates import PreferencePair as PreferencePair
     from pipelines.results.exports.trainer_format import Labels as Labels
@@ -80,8 +80,10 @@ else:
             "actors.errors": ("ModelError", "Rejected", "Unreadable"),
             "actors.records": ("Message", "Reading", "Reason", "Reasoning", "Response", "Role", "ScoreRequest"),
             "pipelines.data.formats.content": ("answer", "conversation", "field", "text"),
-            "pipelines.data.formats.rows": ("Exchange", "ONLY_RESPONSE", "Row", "RowRequests", "gather", "prompt_request"),
-            "pipelines.data.formats.shape": ("Shape",),
+            "pipelines.data.formats.rows": (
+                *("Exchange", "ONLY_RESPONSE", "Row", "RowRequests", "Shape"),
+                *("gather", "prompt_request"),
+            ),
             "pipelines.folders.scored_corpus.candidates": ("Candidate", "PreferencePair"),
             "pipelines.results.exports.trainer_format": ("Labels", "PairFormat", "ResponseFormat"),
             "pipelines.results.exports.trainer_messages": ("Refusal", "messages", "whole_conversation"),

@@ -65,8 +65,7 @@ def _score(requests: Sequence[RenderedRequest]) -> list[Scores]:
 
 def _look_up(place: str, entries: int) -> None:
     before = _memory()
-    index = KeyIndex()
-    store = StoredScores(folder(place), _IDENTITY, _score, print, compares=False, index=index)
+    store = StoredScores(folder(place), _IDENTITY, _score, print, compares=False)
     start = time.monotonic()
     store([_request(0)])
     opened = time.monotonic() - start

@@ -28,23 +28,27 @@ from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 from deploy.web.auth import Keys, read_keys
 from pipelines.run.prepare.identity import open_score_store
 
-_SPARE = 64
-"""Requests that Serve lets through beyond `max_requests`, which are refused with 429; Serve would make them wait."""
-DRAIN_S = 60.0
-"""Seconds that requests under way get to be finished before their replica is ended."""
+_SPARE = 64  # requests that Serve lets through beyond `max_requests`, which are refused with 429; Serve would make them wait
+DRAIN_S = 60.0  # seconds that requests under way get to be finished before their replica is ended
+# Seconds to the first look at a replica's requests before it is ended, and between two looks. Serve's default is 2.
 _STOP_LOOP_S = 0.2
-"""Seconds to the first look at a replica's requests before it is ended, and between two looks. Serve's default is 2."""
+# No access logs: a line per request in each of three processes costs as much as a small request; metrics count them.
 _LOGGING = {"enable_access_log": False}
-"""No access logs: a line per request in each of three processes costs as much as a small request; metrics count them."""
 
 
 def app(settings: EndpointSettings) -> serve.Application:
-    """The application. Raises a `UserError` for a model that can't be served, before any process is started."""
+    """The application. Raises a `UserError` for a model that can't be served, before any process is started.
+
+    Keys come from the settings' file and the environment of whoever runs this, not of the replicas.
+    """
     return build(settings, read_keys(settings.access), resolve_models(settings))
 
 
 def resolve_models(settings: EndpointSettings) -> list[RewardModel]:
-    """All models, in their order. Needs no Ray. Raises a `UserError` for one that can't be served, or whose engine can't."""
+    """All models, in their order. Needs no Ray.
+
+    Raises a `UserError` for a model that can't be served, or whose engine isn't installed here.
+    """
     for served in settings.models:
         if served.endpoint != HERE:
             raise SettingsError(f"{served.model}: an endpoint serves models that run here, and no other endpoint's")
@@ -115,12 +119,13 @@ def _model(served: ServedModelSettings, number: int, limits: LimitSettings, repl
 
 def _options(limits: LimitSettings) -> dict[str, Any]:
     return {
+        # Above the gate's own limit, which counts and explains; Serve's are for the router's calls.
         "max_ongoing_requests": limits.max_requests + _SPARE,
         "max_queued_requests": limits.max_requests,
         "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=1.0),
         "graceful_shutdown_timeout_s": DRAIN_S,
         "graceful_shutdown_wait_loop_s": _STOP_LOOP_S,
-        "health_check_period_s": 2.0,
+        "health_check_period_s": 2.0,  # Serve's default is 10: so long a dead engine's replica would get requests
         "logging_config": _LOGGING,
     }
 

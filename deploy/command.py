@@ -22,13 +22,13 @@ from pipelines.settings.options import from_yaml, validate
 @settings_options(SingleModelSettings, "model", *ModelEndpointSettings.model_fields, names=("--name",))
 def serve(file: str | None, **options: Any) -> None:
     """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
-    stated = given_options(options)
+    stated = given_options(options)  # what was typed alone: defaults are those of the settings
     address = build_from(
         AddressSettings, {name: stated.pop(name) for name in AddressSettings.model_fields if name in stated}
     )
     settings = _from_file(file, stated) if file else _one_model(stated)
 
-    from deploy.local import run
+    from deploy.local import run  # Ray and Serve, two seconds: not for --help or a mistake
 
     run(settings, address, click.echo)
 

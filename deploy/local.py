@@ -28,10 +28,8 @@ from deploy.web.auth import Keys, check_reach, read_keys
 from pipelines.run.runtime.session import check_stopped, ray_session
 
 NAME = "assay"
-_KEEP_ALIVE_S = 65
-"""Longer than the 60 s of most load balancers, which would else reuse a connection as it is closed."""
-_LOOK_S = 0.1
-"""Between two looks at an application that ends."""
+_KEEP_ALIVE_S = 65  # longer than the 60 s of most load balancers, which would else reuse a connection as it is closed
+_LOOK_S = 0.1  # seconds between two looks at an application that ends
 _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
 
 
@@ -40,8 +38,9 @@ def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[
     shutdown: Any = serve.shutdown
     keys = read_keys(settings.access)
     check_reach(keys, settings.access, [address.host])
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # a line for each deployment, between our own
     with contextlib.ExitStack() as silence, contextlib.ExitStack() as opened:
+        # The port first: what it is refused for is known in a millisecond, and an engine's start takes half a minute.
         port = opened.enter_context(reserved(address.host, address.port))
         models = resolve_models(settings)  # before Ray starts, so that a mistake costs seconds
         # A private Ray's replicas are reached from this machine alone, wherever HAProxy listens.
@@ -98,7 +97,7 @@ def _start(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel]
                 )
                 for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
             ]
-            started = serve.run_many(targets)
+            started = serve.run_many(targets)  # at once: their engines start side by side
             handles = {served.names[0]: handle for served, handle in zip(settings.models, started, strict=True)}
         serve.run(build(settings, keys, models, handles or None), name=NAME, route_prefix="/")
     except KeyboardInterrupt:
@@ -120,6 +119,7 @@ def _cause(error: Exception) -> str:
         messages = list(filter(None, deployments)) or [state.message for state in states]
     except Exception:  # noqa: BLE001  Serve has no status to ask for: the first error is all there is
         messages = [str(error)]
+    # A replica's traceback ends with the error that it failed by; its lines before are Ray's and Serve's own.
     lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else str(error))
 

@@ -9,10 +9,6 @@ from actors.settings.replica import EngineSettings, ModelSettings, RenderSetting
 from actors.text.model_names import short_names
 from pipelines.settings.run_settings import Store
 
-MessageAsList = Annotated[
-    bool, Field(description="make `message` a list in chat completions of rewards, as NVIDIA's hosted 340B did")
-]
-
 
 class ScalingSettings(Settings):
     """The number of a model's replicas: fixed where both bounds are equal, otherwise scaled by load with Ray Serve."""
@@ -47,6 +43,7 @@ class LimitSettings(Settings):
     """most requests under way in one replica of a model, or of several models in one router; more get 429"""
     max_body_bytes: int = Field(default=16 * 2**20, ge=1)
     """longest body of a request in bytes; a longer one gets 413"""
+    # Python's objects take up to 25 times the bytes of their JSON: by bytes alone a body could take 400 MB.
     max_values: int = Field(default=2**17, ge=1)
     """most JSON values in one body, token ids included; more get 413 before parsing"""
     max_items: int = Field(default=1024, ge=1)
@@ -61,8 +58,10 @@ class LimitSettings(Settings):
     """rollouts of a prompt that /verify gathers for a judge that compares them, as NeMo Gym's setting of this name"""
     cohort_timeout_s: float = Field(default=600.0, gt=0)
     """seconds until the rollouts of a prompt that wait in /verify for others get no reward"""
+    # Below HAProxy's 60 s of silence, so that a slow client is told 408.
     body_timeout_s: float = Field(default=30.0, gt=0)
     """seconds in which a client must send its body; later gets 408"""
+    # At most 600: HAProxy, which starts anew when replicas come or go, ends older connections after 660 s.
     answer_timeout_s: float = Field(default=600.0, gt=0, le=600)
     """seconds until a request without an answer gets 504; a client can set less with X-Timeout-Seconds"""
 
@@ -73,6 +72,7 @@ class AccessSettings(Settings):
     api_keys_file: str | None = Field(default=None, json_schema_extra=OPTION)
     """file with one API key per line; the variable ASSAY_API_KEYS holds more, comma-separated. Needed unless the address is
     loopback"""
+    # Names without ports or brackets: `Keys` compares them with the name in the header alone.
     allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = ()
     """values of the header `Host` that an endpoint without keys accepts beside localhost"""
     cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = ()
@@ -104,7 +104,6 @@ class EndpointSettings(Settings):
     access: AccessSettings = AccessSettings()
     ingresses: int = Field(default=1, ge=1)
     """processes of the router before several models, or before one that scales to zero; others are asked directly"""
-    message_as_list: MessageAsList = False
 
     @property
     def asks_directly(self) -> bool:
@@ -124,6 +123,7 @@ class EndpointSettings(Settings):
     @classmethod
     def _name_models(cls, models: tuple[ServedModelSettings, ...]) -> tuple[ServedModelSettings, ...]:
         """Names where none were given: the id, or of a folder a short one and its path. Answers carry the first."""
+        # Both the short name and the path: a client may have either, and a trainer's output folder is often `final`.
         short = short_names(model.model for model in models)
         named = ((model, model.names or tuple(dict.fromkeys((short[model.model], model.model)))) for model in models)
         models = tuple(model.model_copy(update={"names": names}) for model, names in named)
@@ -148,11 +148,8 @@ class SingleModelSettings(Settings):
     model: ServedModelSettings
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
-    message_as_list: MessageAsList = False
 
     @property
     def endpoint(self) -> EndpointSettings:
         """The settings of an endpoint with this model alone."""
-        return EndpointSettings(
-            models=(self.model,), limits=self.limits, access=self.access, message_as_list=self.message_as_list
-        )
+        return EndpointSettings(models=(self.model,), limits=self.limits, access=self.access)

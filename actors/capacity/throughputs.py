@@ -14,16 +14,16 @@ _TENSORRT_LLM = (
     "TensorRT-LLM 1.0 performance overview, https://github.com/NVIDIA/TensorRT-LLM/blob/"
     "00f37686aa854010d68bcbd0f4ab000221541ca6/docs/source/performance/perf-overview.md"
 )
+# Computed parameters below which no speed is expected: the host bounds it, as of the 0.6B in bench/README.md.
 _SMALLEST = 2e9
-"""Computed parameters below which no speed is expected: the host bounds it, as of the 0.6B in bench/README.md."""
 # Shares of a card's peak that an engine reaches while it reads: the least to expect, the usual one, and the most.
+# 605 of 989 TFLOP/s in the layers' matrices, and 43,906 tokens/s for a whole job, which is 0.62 (bench/README.md).
 _MEASURED = (0.58, 0.61, 0.64)
-"""605 of 989 TFLOP/s in the layers' matrices, and 43,906 tokens/s for a whole job, which is 0.62 (bench/README.md)."""
 # In FP8 the figures that TensorRT-LLM published of prompts of 2,048 tokens with answers of 128, which spend some time on
 # writing, come to 0.42 of the peak for an 8B on an H200, 0.45 for a 70B on two H100; none is published in NVFP4.
 _DENSE = {"bfloat16": (0.3, 0.5, 0.65), "fp8": (0.3, 0.43, 0.6), "nvfp4": (0.15, 0.3, 0.5)}
+# Of mixtures of experts, whose matrices are small: those figures of Qwen3 235B-A22B come to 0.09 (H100) and 0.14 (H200).
 _EXPERTS = (0.06, 0.13, 0.35)
-"""Of mixtures of experts, whose matrices are small: those figures of Qwen3 235B-A22B come to 0.09 (H100) and 0.14 (H200)."""
 
 
 class Speed(NamedTuple):

@@ -7,23 +7,27 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.checkpoint.file_hashes import content_hashes, counted_files
 from actors.errors import ModelError
 from actors.text.lfs_pointers import lfs_problem
 
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
 BUILT_IN = Path(__file__).resolve().parents[2] / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
+# The key that `assay convert` adds to config.json: the family that reads the checkpoint.
 CONVERTED = "assay_family"
-"""The key that `assay convert` adds to config.json: the family that reads the checkpoint."""
+# And the key with the model that it was converted from.
 CONVERTED_FROM = "assay_model"
-"""And the key with the model that it was converted from."""
 _INDEX = "model.safetensors.index.json"
+# Files with hashes of their own in an identity, so that it says which of them differ.
 _TEMPLATE, _TOKENIZER = ("chat_template.jinja", "tokenizer_config.json"), ("tokenizer.json", "tokenizer.model")
-"""Files with hashes of their own in an identity, so that it says which of them differ."""
 _DEFAULT_LABELS = 2
 _LONG_ROPE = {"longrope", "su"}
+# Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own.
 _CAUSAL = {
     *("Llama", "Mistral", "Mixtral", "Nemotron", "NemotronH", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Qwen3Next"),
     *(
@@ -40,7 +44,6 @@ _CAUSAL = {
         "Phi3",
     ),
 }
-"""Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own."""
 
 
 def locate(model: str) -> str:
@@ -59,12 +62,15 @@ def locate(model: str) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The small files of a model, in a local folder; the weights may still be on the hub."""
+    """The small files of a model, in a local folder; the weights may still be on the hub.
+
+    Nothing of it is run: the configuration is read as data, and no class of the checkpoint's is imported.
+    """
 
     folder: Path
     hub_commit: str | None
+    # The text of a chat template that is used in place of its own.
     given_template: str | None = None
-    """The text of a chat template that is used in place of its own."""
 
     @classmethod
     def find(cls, model: str, revision: str | None, *, weights: bool = False, files: Sequence[str] = ()) -> "Checkpoint":
@@ -106,12 +112,11 @@ class Checkpoint:
 
     @property
     def architecture(self) -> str:
-        """The first of `architectures`, or an empty string."""
         return str((self.config.get("architectures") or [""])[0])
 
     @property
     def causal(self) -> bool:
-        """Whether attention is certainly causal. Encoders have sequence classification heads too, so names are listed."""
+        # Whether attention is certainly causal. Encoders have sequence classification heads too, so names are listed.
         body, _, head = self.architecture.partition("For")
         looks_ahead = self.text_config.get("use_bidirectional_attention") or not self.config.get("is_causal", True)
         return not looks_ahead and (head == "CausalLM" or body in _CAUSAL)
@@ -144,7 +149,7 @@ class Checkpoint:
 
     @property
     def dtype(self) -> str:
-        """The precision that the checkpoint names; float32 if it names none, as transformers does."""
+        # The precision that the checkpoint names; float32 if it names none, as transformers does.
         named = (config.get(name) for config in (self.config, self.text_config) for name in ("dtype", "torch_dtype"))
         return str(next(filter(None, named), "float32"))
 
@@ -186,7 +191,6 @@ class Checkpoint:
         return index
 
     def tensors_of(self, file: Path) -> Mapping[str, tuple[int, ...]]:
-        """Names and shapes of the weights in one of the files."""
         from safetensors import SafetensorError, safe_open  # vLLM brings it
 
         try:
@@ -197,7 +201,7 @@ class Checkpoint:
 
     @cached_property
     def pad_token_id(self) -> int | None:
-        """The padding token of the model's class in transformers: config.json's, or else the default of its type."""
+        # The padding token of the model's class in transformers: config.json's, or else the default of its type.
         if "pad_token_id" in self.text_config:
             return self.text_config["pad_token_id"]
         from transformers import AutoConfig  # seconds of import
@@ -209,7 +213,7 @@ class Checkpoint:
         return getattr(config, "pad_token_id", None)
 
     def token(self, token_id: int) -> str:
-        """The token of an id, as tokenizer.json spells it. Raises `ModelError` unless there is exactly one."""
+        # The token of an id, as tokenizer.json spells it. Raises `ModelError` unless there is exactly one.
         spellings = [text for text, number in self.vocabulary.items() if number == token_id]
         if len(spellings) != 1:
             raise ModelError(
@@ -220,13 +224,22 @@ class Checkpoint:
     @cached_property
     def vocabulary(self) -> Mapping[str, int]:
         """The ids of all tokens, from tokenizer.json. Raises `ModelError` if that can't be read."""
+        ids: Mapping[str, int] = self._tokenizer().get_vocab()
+        return ids
+
+    def ids_of(self, text: str) -> list[int]:
+        """The token ids of a text by tokenizer.json, without special tokens. Raises `ModelError` if that can't be read."""
+        ids: list[int] = self._tokenizer().encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _tokenizer(self) -> "Tokenizer":
+        from tokenizers import Tokenizer  # half a second less than transformers, in the driver too
+
+        file = self.folder / "tokenizer.json"
         try:
-            tokenizer = json.loads((self.folder / "tokenizer.json").read_text())
-            pieces = tokenizer["model"]["vocab"]
-            ids = pieces if isinstance(pieces, dict) else {piece: number for number, (piece, _) in enumerate(pieces)}
-            return {**ids, **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
+            return Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises plain Exceptions
+            raise ModelError(f"{file} can't be read: {error}") from error
 
     def hashes(self, adapter: str | None = None, *, weights: bool = True) -> dict[str, str]:
         """What tells its files, and those of an adapter, from another model's: of the weights, template, tokenizer and rest.
@@ -262,7 +275,7 @@ class Checkpoint:
         return sorted(self.folder.glob("*.safetensors"))
 
     def loaded_files(self) -> list[Path]:
-        """The weight files that vLLM loads: those of the index, as others may hold the same weights by other names."""
+        # The weight files that vLLM loads: those of the index, as others may hold the same weights by other names.
         indexed = {*self._indexed().values()}
         return [file for file in self.weight_files() if file.name in indexed] or self.weight_files()
 
@@ -286,7 +299,7 @@ class Adapter:
 
     @property
     def rank(self) -> int:
-        """The largest rank of its matrices, for which the engine must have room."""
+        # The largest rank of its matrices, for which the engine must have room.
         try:
             config = json.loads((self.folder / "adapter_config.json").read_text())
             return max(map(int, (config["r"], *(config.get("rank_pattern") or {}).values())))
@@ -308,7 +321,6 @@ def _label_count(config: Mapping[str, Any]) -> int:
 
 
 def _check_files(folder: Path, model: str) -> Path:
-    """The folder of a model. Raises `ModelError` if it has no config.json, or files that a clone didn't fetch."""
     _check_pointers(folder)
     if (folder / "config.json").is_file():
         return folder
@@ -330,7 +342,6 @@ def _read_object(file: Path) -> Mapping[str, Any]:
 
 
 def _check_pointers(folder: Path) -> None:
-    """Raise `ModelError` for files of Git LFS that a clone didn't fetch."""
     for file in sorted(path for pattern in (*_SMALL_FILES, "*.safetensors") for path in folder.glob(pattern)):
         with file.open("rb") as stream:
             if problem := lfs_problem(stream.read(64)):

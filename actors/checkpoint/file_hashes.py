@@ -14,14 +14,14 @@ from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
+# Names in lower case. Beside them, what begins with a dot doesn't count (.gitattributes, .git, .cache).
 _HARMLESS = (
     *("*.md", "readme*", "license*", "notice*", "citation*"),
     *("*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
     *("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"),  # vLLM passes over these five, too
 )
-"""Names in lower case. Beside them, what begins with a dot doesn't count (.gitattributes, .git, .cache)."""
+# With this the `manifest.json` of a scored folder begins. Other programs have files of that name, too.
 _RUN_MARK = b'{\n  "assay": '
-"""With this the `manifest.json` of a scored folder begins. Other programs have files of that name, too."""
 _LARGE_BYTES = 2**28  # smaller files are read each time, in a fifth of a second at most
 _SETTLED_NS = 2 * 10**9  # file systems count time in steps of up to two seconds: a younger file may yet change unseen
 
@@ -37,7 +37,10 @@ def counted_files(folder: Path) -> list[str]:
 
 
 def content_hashes(files: Iterable[Path]) -> list[str]:
-    """The SHA-256 of each file. Those of large ones are kept in the user's cache. Raises `OSError`."""
+    """The SHA-256 of each file. Those of large ones are kept in the user's cache. Raises `OSError`.
+
+    Looked up by path, size, inode and times, so that a model of 100 GB is read once and not at each start.
+    """
     with ThreadPoolExecutor() as threads:
         return list(threads.map(_content_hash, files))
 

@@ -15,7 +15,11 @@ MEAN, MIN = "mean", "min"
 
 
 class ByPrinciple(Family):
-    """A family that gives a response one number for each principle."""
+    """A family that gives a response one number for each principle.
+
+    Principles of the run name the outputs. A row's own may differ from row to row, so `scores` has the mean and the minimum
+    over them.
+    """
 
     ways = frozenset({"principles", "principle_reward"})
 
@@ -24,7 +28,6 @@ class ByPrinciple(Family):
         return self.takes_principles
 
     def named(self) -> tuple[str, ...]:
-        """The names of the outputs."""
         return tuple(self.way.principles or (MEAN, MIN))
 
     def card_weights(self) -> Mapping[str, float]:
@@ -43,7 +46,10 @@ class ByPrinciple(Family):
         return super().weights(custom)
 
     def combined(self, numbers: Sequence[float], weights: Mapping[str, float]) -> Reading:
-        """The reward from the principles' numbers, in the order of the principles."""
+        """The reward from the principles' numbers, in the order of the principles.
+
+        Raises `ValueError` for another number of numbers than the run has principles.
+        """
         least = min(numbers)
         if not self.way.principles:
             return weighted_reward({MEAN: sum(numbers) / len(numbers), MIN: least}, weights)

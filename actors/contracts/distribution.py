@@ -14,9 +14,10 @@ MEAN, STD, DIVERGING = "mean", "reward_std", "diverging"
 
 
 class Distribution(OneLogit):
-    """A family whose outputs are a mean and a standard deviation.
+    """A family whose outputs are a mean, which is the reward, and a standard deviation.
 
-    A response with others in its request also has `diverging`: the score between it and the best of the others.
+    Both are on the model's own scale. A response of which one isn't finite has no reward. A response with others in its
+    request also has `diverging`: the score between it and the best of the others.
     """
 
     ways = frozenset({"diverging_lambda"})
@@ -33,13 +34,13 @@ class Distribution(OneLogit):
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         return [
-            {} if not outputs else self._diverging(outputs, [*scores[:position], *scores[position + 1 :]])
+            self._diverging(outputs, [*scores[:position], *scores[position + 1 :]])
             for position, outputs in enumerate(scores)
         ]
 
     def _diverging(self, outputs: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-        best = max((other for other in others if other), key=lambda other: other[MEAN], default=None)
-        if best is None:
+        best = max(filter(None, others), key=lambda other: other[MEAN], default=None)
+        if not outputs or best is None:
             return {}
         spread = self.way.diverging_lambda * (outputs[STD] + best[STD])
         return {DIVERGING: abs(outputs[MEAN] - best[MEAN]) - spread}

@@ -18,21 +18,20 @@ from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Rol
 from actors.settings.replica import AS_PUBLISHED, ReadSettings, RenderSettings
 from actors.text.tool_calls import blank_calls, blank_json, write_turn
 
+# The field of a question that holds the principle which it is about: one of the request's, or of the run's.
 PRINCIPLE = JudgeRole.PRINCIPLE.value
-"""The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
-REFERENCE = "reference"
-"""The field with the right answer, or one that is known to be good."""
-CRITERIA = "criteria"
-"""The field with a row's own criteria, as JSON."""
-OF_ROW = "row."
-"""How the names of fields begin that are columns of the row, by their path."""
+REFERENCE = "reference"  # the field with the right answer, or one that is known to be good
+CRITERIA = "criteria"  # the field with a row's own criteria, as JSON
+OF_ROW = "row."  # how the names of fields begin that are columns of the row, by their path
 
-Rows = Sequence[Sequence[float]]
-"""The head's raw outputs at each position where a prompt is read."""
+Rows = Sequence[Sequence[float]]  # the head's raw outputs at each position where a prompt is read
 
 
 class ChatTemplate(Protocol):
-    """The checkpoint's own chat template. Raises `Rejected` if the template refuses."""
+    """The checkpoint's own chat template. Raises `Rejected` if the template refuses.
+
+    The reason is then `template_refused`, with the template's own words.
+    """
 
     def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
         """The text of a conversation; a generation prompt opens the next assistant turn."""
@@ -60,23 +59,24 @@ class Question:
         responses = [request.responses[position] for position in positions]
         calls = tuple(response.calls for response in responses)
         texts = tuple(response.content for response in responses)
-        fields = with_principle(request.fields, principle)
+        fields = request.fields if principle is None else {**request.fields, PRINCIPLE: principle}
         return cls(request.context, texts, positions, fields, times, calls if any(calls) else (), request.tools)
 
     @property
     def call_count(self) -> int:
-        """How many calls its turns and responses have."""
         return sum(len(turn.calls) for turn in self.context) + sum(map(len, self.calls))
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The responses with their calls as text."""
+        """The responses with their calls as text.
+
+        For a prompt that has the conversation inside a turn, where no template writes calls.
+        """
         calls = self.calls or ((),) * len(self.responses)
         return tuple(write_turn(Response("", text, of)) for text, of in zip(self.responses, calls, strict=True))
 
     @property
     def principle(self) -> str | None:
-        """The criterion for a principle-following model."""
         return self.fields.get(PRINCIPLE)
 
     @property
@@ -88,80 +88,78 @@ class Question:
 
 
 class Family(ABC):
-    """One kind of reward model. By default a prompt has one response, after the conversation before it."""
+    """One kind of reward model. By default a prompt has one response, after the conversation before it.
+
+    One instance serves all runs of a process: settings make a copy (`reading_by`), and nothing is changed in place.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    asked: ClassVar[str]
-    """Its prompt; like `read_at` and `range` a few words for people."""
+    asked: ClassVar[str]  # its prompt; like `read_at` and `range` a few words for people
     read_at: ClassVar[str]
     range: ClassVar[str]
-    order_matters: ClassVar[bool] = False
-    """Whether the verdict depends on the order in which responses are shown."""
+    order_matters: ClassVar[bool] = False  # whether the verdict depends on the order in which responses are shown
     models: ClassVar[tuple[KnownModel, ...]]
     task: ClassVar[Task] = Task.CLASSIFY
+    # Whether an earlier turn's reward can be read inside a longer conversation: the token that is read is there, too.
     one_pass: ClassVar[bool] = False
-    """Whether an earlier turn's reward can be read inside a longer conversation: the token that is read is there, too."""
+    # The token at each of whose positions the outputs are read, if every step of a response has a reward.
     step_token: ClassVar[str | None] = None
-    """The token at each of whose positions the outputs are read, if every step of a response has a reward."""
+    # The token where the reward is read, if the family knows it: it must be one token, and the prompt's last.
     last_token: ClassVar[str | None] = None
-    """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
+    # The most tokens, BOS included, of each text that a prompt is about, where training cut what was longer.
     longest_text: ClassVar[int | None] = None
-    """The most tokens, BOS included, of each text that a prompt is about, where training cut what was longer."""
+    # How many BOS tokens a prompt has, where the family's text writes or omits it, whatever the tokenizer would do.
     begins: ClassVar[int | None] = None
-    """How many BOS tokens a prompt has, if the family says so and not the tokenizer."""
+    # The fields of `ReadSettings` that apply to it. Another one is refused, as it would change nothing.
     ways: frozenset[str] = frozenset()
-    """The fields of `ReadSettings` that apply to it."""
     way: ReadSettings = AS_PUBLISHED
+    # Whether it defines prompt and reader for any chat model, also one that is published as another family's.
     any_model: ClassVar[bool] = False
-    """Whether it defines prompt and reader for any chat model, also one that is published as another family's."""
-    row_outputs: ClassVar[bool] = False
-    """Whether its scores have further names, which differ by row."""
+    row_outputs: ClassVar[bool] = False  # whether its scores have further names, which differ by row
+    # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
-    """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
+    # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
     architecture: ClassVar[str] = "ForSequenceClassification"
-    """How the architecture in its config.json ends."""
+    # How many labels its config.json must have, if any: with another number it is another kind of head.
     fitting_labels: ClassVar[int | None] = None
-    """How many labels its config.json must have, if the family needs a certain number."""
+    # Whether the config.json alone shows that a checkpoint is of this family, whatever its name.
     recognised: ClassVar[bool] = True
-    """Whether the config.json alone shows that a checkpoint is of this family, whatever its name."""
-    head_labels: ClassVar[int | None] = None
-    """How many raw outputs the engine gives for a prompt, if the config.json doesn't say it."""
+    head_labels: ClassVar[int | None] = None  # how many raw outputs a prompt has, if the config.json doesn't say it
+    # The roles that `text` can render: one that writes the text itself has no form for others. None: the template decides.
     roles: ClassVar[frozenset[Role] | None] = None
-    """The roles that `text` can render, or None if the checkpoint's template decides."""
+    # Whether `text` writes tool calls itself, as text; else the template does it, or they are refused.
     writes_calls: ClassVar[bool] = False
-    """Whether `text` writes tool calls itself, as text; else the template does it, or they are refused."""
+    # The name of the reward head's weights. A checkpoint without them is refused: vLLM would draw them at random.
     head: ClassVar[str] = "score.weight"
-    """The name of the reward head's weights, which a checkpoint must have."""
+    # What its authors do with reasoning in responses; None if they don't say, and then a corpus with reasoning is refused.
     reasoning: ClassVar[Reasoning | None] = None
-    """What its authors do with reasoning in responses; None if they don't say."""
+    # Texts that count as control tokens, beside the tokenizer's special tokens.
     control_texts: ClassVar[tuple[str, ...]] = ()
-    """Texts that count as control tokens, beside the tokenizer's special tokens."""
+    # Texts between which a prompt has its parts, and that no text of a row may contain (`actors/text/delimiters.py`).
     delimiters: ClassVar[tuple[str, ...]] = ()
-    """Texts between which a prompt has its parts, and that no text of a row may contain (`actors/text/delimiters.py`)."""
+    # Whether prompts may have more delimiters than these, from the checkpoint's template or the user's rubric.
     probes_delimiters: ClassVar[bool] = False
-    """Whether prompts may have more delimiters than these, from the checkpoint's template or the user's rubric."""
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        """Whether this family can read a checkpoint, by its config.json."""
         has_labels = self.fitting_labels in (None, checkpoint.labels)
         return has_labels and checkpoint.architecture.endswith(self.architecture)
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        """Whether the config.json alone shows that a checkpoint is of this family."""
         return self.recognised and self.fits(checkpoint)
 
     def knows(self, model: str) -> KnownModel | None:
-        """The entry for a published model, by its id."""
         return next((entry for entry in self.models if entry.matches(model)), None)
 
     def labels(self, checkpoint: Checkpoint) -> int:
-        """How many raw outputs the engine gives for a prompt."""
         return checkpoint.labels if self.head_labels is None else self.head_labels
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        """Fields of config.json that vLLM gets with other values, so that it returns these outputs."""
+        """Fields of config.json that vLLM gets with other values, so that it returns these outputs.
+
+        Empty where vLLM has the class, and gives what the family reads, without being told.
+        """
         labels = {"num_labels": self.head_labels} if self.head_labels else {}
         # transformers has a class for the text alone of Gemma 3 and Qwen3.5, and vLLM converts what it calls without "Text".
         body, text, head = checkpoint.architecture.partition("TextFor")
@@ -169,7 +167,10 @@ class Family(ABC):
 
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
-        """The names of the model's outputs, as they appear in `scores`."""
+        """The names of the model's outputs, as they appear in `scores`.
+
+        They are columns of the results, the same for every row; those that differ by row are beside them (`row_outputs`).
+        """
 
     def card_weights(self) -> Mapping[str, float]:
         """The weights of the outputs in the reward, as the model card has them; by default the first one is the reward."""
@@ -177,14 +178,23 @@ class Family(ABC):
 
     @abstractmethod
     def text(self, question: Question, template: ChatTemplate) -> str:
-        """The exact text that the model was trained to read, up to the token where the reward is."""
+        """The exact text that the model was trained to read, up to the token where the reward is.
+
+        Raises `Rejected` for a question that the model has no form for, such as one without a principle.
+        """
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
-        """The named outputs from the head's raw outputs at one position; for families with one answer per response."""
+        """The named outputs from the head's raw outputs at one position; for families with one answer per response.
+
+        Raises `ValueError` for another number of them: a head with an output more is another model's.
+        """
         raise NotImplementedError
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        """The texts that the prompt must contain, in this order: templates leave out, or change, what they don't expect."""
+        """The texts that the prompt must contain, in this order: templates leave out, or change, what they don't expect.
+
+        Stripped, as most templates strip a turn. A prompt without one of them is refused.
+        """
         # Stripped, as most templates strip a turn, so that a response with a line break at its end would never be found.
         principle = () if question.principle is None else (question.principle.strip(),)
         return (*map(str.strip, question.responses), *principle)
@@ -231,15 +241,10 @@ class Family(ABC):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of responses with which its prompts are tried out."""
         return (1,)
 
-    def example_principle(self, word: str) -> str:
-        """A valid principle that contains `word`, for probes."""
-        return word
-
     def example_field(self, name: str, word: str) -> str:
-        """A valid value of a field that contains `word`, for probes."""
+        """A valid value of a field, or of the principle, that contains `word`, for probes."""
         return word
 
     def opening(self, text: str) -> str:
@@ -248,16 +253,13 @@ class Family(ABC):
 
     @property
     def steps(self) -> bool:
-        """Whether each step of a response has a reward as well."""
         return self.step_token is not None
 
-    @property
-    def gives_votes(self) -> bool:
-        """Whether its rewards are made of several votes."""
-        return self.task is Task.GENERATE
-
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
-        """Whether its rewards only compare the responses of one row, and not those of different rows."""
+        """Whether its rewards only compare the responses of one row, and not those of different rows.
+
+        A filter by a cut, or a rank over a corpus, means nothing for those.
+        """
         return False
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
@@ -294,7 +296,10 @@ class Family(ABC):
         return family
 
     def reading_by(self, settings: ReadSettings) -> Self:
-        """A copy of the family with these settings. Raises `SettingsError` for one that doesn't apply to it."""
+        """A copy of the family with these settings. Raises `SettingsError` for one that doesn't apply to it.
+
+        What isn't for a family would be ignored in silence otherwise, and the run's record would name it.
+        """
         changed = settings.model_dump(exclude_defaults=True)
         if unknown := sorted(changed.keys() - self.ways):
             raise SettingsError(f"{', '.join(unknown)}: the family {self.name} doesn't take these settings")
@@ -313,11 +318,17 @@ class Family(ABC):
         return replace(request, principles=request.principles if self.takes_principles else (), fields=fields)
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """The questions about the responses at the positions `among`; the others can't be shown."""
+        """The questions about the responses at the positions `among`; the others can't be shown.
+
+        A family that is asked about each principle, or in several orders, has several about a response.
+        """
         return [Question.about(request, (position,)) for position in among]
 
     def question_count(self, request: ScoreRequest) -> int:
-        """The most questions that `questions` returns for a request."""
+        """The most questions that `questions` returns for a request.
+
+        Known before a prompt is rendered, so that a request with too many is refused at once, and memory has a bound.
+        """
         return len(request.responses)
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
@@ -340,11 +351,14 @@ class Family(ABC):
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         """Outputs that compare the responses of a request, to be added to each; `scores` is empty without a reward."""
-        return [{} for _ in scores]
+        return [{}] * len(scores)
 
     @property
     def compares(self) -> bool:
-        """Whether a response's outputs depend on the others of its request, also where each has a prompt of its own."""
+        """Whether a response's outputs depend on the others of its request, also where each has a prompt of its own.
+
+        Then the score store keeps the request as a whole. Derived, so that no family with `compared` can forget to say it.
+        """
         return type(self).compared is not Family.compared
 
 
@@ -368,11 +382,6 @@ class OneLogit(Family):
         return {"score": score}
 
 
-def with_principle(fields: Mapping[str, str], principle: str | None) -> Mapping[str, str]:
-    """The fields of a question about a principle, or about none."""
-    return fields if principle is None else {**fields, PRINCIPLE: principle}
-
-
 def check_token_ids(checkpoint: Checkpoint, published: KnownModel | None, ids: Mapping[str, int]) -> None:
     """Raise `ModelError` if a published model is read by other tokens than the tokenizer has."""
     if published is not None and published.token_ids and ids != published.token_ids:
@@ -383,6 +392,9 @@ def check_token_ids(checkpoint: Checkpoint, published: KnownModel | None, ids: M
 
 
 def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:
-    """The weighted sum of some outputs as the reward."""
+    """The weighted sum of some outputs as the reward.
+
+    Raises `KeyError` for a weight whose output isn't there; of named outputs `Family.weights` has checked that they exist.
+    """
     # By the weights' names: a named output without a weight stays in `scores`, and counts for nothing.
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question, check_token_ids, weighted_reward
 from actors.contracts.known_model import KnownModel
-from actors.contracts.showings import Showings, Shows
+from actors.contracts.showings import Showings, Shows, pairs_by_default
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
 from actors.records import Prompt, Reading, Reason, ScoreRequest
@@ -26,15 +26,15 @@ from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 7
+PARSER = 8
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_OUTPUTS = ("reward_std", "judgements")
 """Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""
 STOP_OUTPUTS = ("votes_taken", "votes_settled")
 """Outputs of a judge whose votes may stop: how many were asked, read or not, and the share of its questions that were
 settled before all were."""
+# How votes are sampled where the card samples greedily or says nothing of several votes.
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
-"""How votes are sampled where the card samples greedily or says nothing of several votes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,46 +50,48 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A prompt, and the verdicts in the texts that were generated for it."""
+    """A prompt, and the verdicts in the texts that were generated for it.
+
+    Votes that couldn't be read are left out.
+    """
 
     prompt: Prompt
     verdicts: tuple[Verdict, ...]
 
     def scores_of(self, position: int) -> list[Mapping[str, float]]:
-        """What each verdict says of the response at a position in the request, wherever the prompt shows it."""
         place = self.prompt.response_positions.index(position)
         return [verdict.scores[place] for verdict in self.verdicts]
 
 
 class Judge(Family):
-    """One kind of judge. The default shows a response alone, under the checkpoint's own template and a generation prompt."""
+    """One kind of judge. The default shows a response alone, under the checkpoint's own template and a generation prompt.
+
+    A subclass says what its prompts show (`shows`), how the text is sampled (`card`) and how it is parsed (`read_answer`).
+    """
 
     task = Task.GENERATE
     architecture = "ForCausalLM"
     recognised = False  # its config.json is that of any language model
     head_labels = 0
+    # The outputs that its text gives, if these are always the same.
     gives: ClassVar[tuple[str, ...]] = ()
-    """The outputs that its text gives, if these are always the same."""
     probes_delimiters = True
     card: Sampling
-    """How its authors sample a single verdict."""
+    # Whose choice `card` is, for a run's record.
     card_of: ClassVar[str] = "its card"
-    """Whose choice `card` is, for a run's record."""
     aggregate: ClassVar[Aggregate] = Aggregate.MEAN
+    # The outputs that compare a response with those beside it, and mean nothing beside those of another row.
     relative: ClassVar[frozenset[str]] = frozenset({"win"})
-    """The outputs that compare a response with those beside it, and mean nothing beside those of another row."""
+    # Whether its models' template writes `<think>`, which a server of chat completions then leaves out of their texts.
     opens_reasoning: ClassVar[bool] = False
-    """Whether its models' template writes `<think>`, which a server of chat completions then leaves out of their texts."""
     asks: JudgeSettings = AS_ITS_CARD
     verdict_ids: tuple[int, ...] = ()
-    """The token ids of `marks`."""
 
     # What each family defines.
 
     @property
     @abstractmethod
-    def shows(self) -> Shows:
-        """How many responses a prompt shows."""
+    def shows(self) -> Shows: ...
 
     @property
     def alone(self) -> bool:
@@ -98,7 +100,7 @@ class Judge(Family):
 
     @property
     def card_votes(self) -> int:
-        """How many verdicts on each question the card takes, or Assay where the card says nothing."""
+        # How many verdicts on each question the card takes, or Assay where the card says nothing.
         return 1
 
     @property
@@ -108,11 +110,13 @@ class Judge(Family):
 
     @property
     def bounds(self) -> Mapping[str, tuple[float, float]]:
-        """The least and the greatest value of outputs that its text gives; an output that has none isn't in it."""
+        """The least and the greatest value of outputs that its text gives; an output that has none isn't in it.
+
+        Votes that stop need them: without an end of the scale, one more vote could change any mean.
+        """
         return {"win": (0.0, 1.0)}
 
     def text_outputs(self) -> tuple[str, ...]:
-        """The names of the outputs that its text gives, without those that Assay computes."""
         return self.gives
 
     @abstractmethod
@@ -120,7 +124,10 @@ class Judge(Family):
         """The verdict about `shown` responses in an answer without reasoning. Raises `Unreadable`, also if two differ."""
 
     def verdict(self, generation: Generation, shown: int) -> Verdict:
-        """The verdict in a text about `shown` responses. Raises `Unreadable`. Only for a text that ended by itself."""
+        """The verdict in a text about `shown` responses. Raises `Unreadable`. Only for a text that ended by itself.
+
+        A text that was cut off has none, whatever it says so far: the judge may have gone on to another one.
+        """
         # The same wherever the answer may begin: a verdict before a mark may be a draft, and one behind it a quotation.
         answers = possible_answers(generation.text)
         verdicts = [self.read_answer(replace(generation, text=answer), shown) for answer in answers]
@@ -133,7 +140,6 @@ class Judge(Family):
         return self
 
     def made_up(self, rng: Random, shown: int) -> Verdict:
-        """A random verdict, for rehearsals on the fake engine."""
         merits = tuple(rng.random() for _ in range(shown))
         return Verdict(
             tuple(dict.fromkeys(self.text_outputs(), merit) for merit in merits),
@@ -143,32 +149,17 @@ class Judge(Family):
     # How it is prompted and sampled.
 
     def with_settings(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> Self:
-        """A copy of the judge with these settings. Raises `SettingsError` if they don't fit it."""
+        """A copy of the judge with these settings. Raises `SettingsError` if they don't fit it.
+
+        Checked here and not in the settings: which of them fit depends on the family.
+        """
         judge = copy.copy(self)
         judge.asks, judge.verdict_ids = settings, verdict_ids
-        # At temperature 0 a prompt has one text, so there are as many different votes as prompts: one, both orders of a
-        # pair, or as many orders of a list as there are votes.
-        distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
-        if settings.temperature == 0 and judge.votes > distinct:
-            raise SettingsError(f"--votes {judge.votes} at judge.temperature=0 would all be the same; give one above 0")
-        if settings.rubric is not None and self.name != "rubric":
-            raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
-        if settings.criteria_calls != "all" and not self.row_outputs:
-            raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {self.name} has no criteria of a row's own")
-        if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
-            raise SettingsError(f"judge.aggregate={settings.aggregate}: {self.name} doesn't compare responses")
-        if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
-            raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
-        names = [name.lower() for name in judge.outputs()]
-        if duplicates := [name for name in names if names.count(name) > 1]:
-            raise SettingsError(
-                f"two outputs would be called {duplicates[0]!r}, which SQL can't tell apart; give other names"
-            )
+        _check_settings(judge)
         return judge
 
     @property
     def votes(self) -> int:
-        """How many verdicts each question gets, both orders of a pair together."""
         return self.asks.votes or self.card_votes
 
     @property
@@ -178,6 +169,10 @@ class Judge(Family):
         Not needed for one vote, nor for two where responses are shown together: those are one in each order.
         """
         return self.asks.temperature != 0 and self.votes > (2 if self.together else 1)
+
+    @property
+    def pairs(self) -> Pairs:
+        return self.asks.pairs or pairs_by_default(self.shows, self.combined_by, self.card_weights())
 
     @property
     def together(self) -> bool:
@@ -190,7 +185,6 @@ class Judge(Family):
         return (1, 2) if self._showings.grades_one else (2,)
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """Each order in which responses are shown, with each principle."""
         return [
             Question.about(request, shown, principle, times)
             for shown, times in self._showings.of(request, among)
@@ -201,13 +195,12 @@ class Judge(Family):
         return self._showings.count(len(request.responses)) * (len(self.principles_of(request)) or 1)
 
     def principles_of(self, request: ScoreRequest) -> tuple[str, ...]:
-        """The principles for a request: the run's, or else the row's."""
         return tuple((self.way.principles or {}).values()) or request.principles
 
     @property
     def _showings(self) -> Showings:
         grades_one = self.alone and self.combined_by is Aggregate.MEAN
-        return Showings(self.shows, self.votes, self.asks.pairs, self.asks.seed, self.asks.temperature == 0, grades_one)
+        return Showings(self.shows, self.votes, self.pairs, self.asks.seed, self.asks.temperature == 0, grades_one)
 
     def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
         """How the text for vote number `vote` is sampled, at try number `attempt` (0 is the first).
@@ -252,24 +245,36 @@ class Judge(Family):
             "sampling_of": "the user" if by_user else self.card_of if by_card else "Assay",
             "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
-            **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
+            **self.asks.model_dump(mode="json", include={"seed", "reask", "trace", "rubric"}) | {"pairs": self.pairs.value},
             **(self.asks.model_dump(mode="json", include={"stop", "stop_error", "stop_at"}) if self.asks.stop else {}),
             **({"criteria_calls": self.asks.criteria_calls} if self.row_outputs else {}),
             "aggregate": self.combined_by.value,
         }
 
     def opening(self, text: str) -> str:
-        """The mark of reasoning with which the template ends a prompt, if it does."""
+        # The mark of reasoning with which the template ends a prompt, if it does.
         return opened_by(text)
 
     def answer_tokens(self, context: int | None) -> int:
-        """The longest answer in tokens: the user's, else the card's, but at most half of the model's context."""
+        """The longest answer in tokens: the user's, else the card's, but at most half of the model's context.
+
+        The prompt needs the other half. `context` is None where config.json doesn't say how much the model takes.
+        """
         longest = self.asks.max_tokens or self.card.max_tokens
         return longest if context is None or self.asks.max_tokens else min(longest, context // 2)
 
     def find_verdict_ids(self, checkpoint: Checkpoint) -> tuple[int, ...]:
         """The ids of `marks`. Raises `ModelError` if one of them isn't one token."""
-        return tuple(_only_id(checkpoint, mark) for mark in self.marks)
+        verdict_ids = []
+        for mark in self.marks:
+            ids = checkpoint.ids_of(mark)
+            if len(ids) != 1:
+                raise ModelError(
+                    f"{checkpoint.folder}/tokenizer.json: {mark!r}, by whose log-probability it is read, must be one token, "
+                    f"and is {len(ids)}"
+                )
+            verdict_ids += ids
+        return tuple(verdict_ids)
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         # Tied embeddings have no `lm_head` in the files. Without the key, the default of the class decides. A quantised one
@@ -287,7 +292,7 @@ class Judge(Family):
 
     def is_within_row(self, weights: Mapping[str, float]) -> bool:
         # In a knock-out winners meet winners: which grades are in a response's mean depends on whom it won against.
-        relative = self.combined_by is not Aggregate.MEAN or self.asks.pairs is Pairs.ACTIVE
+        relative = self.combined_by is not Aggregate.MEAN or self.pairs is Pairs.ACTIVE
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
@@ -346,41 +351,23 @@ class Judge(Family):
 
     @property
     def combined_by(self) -> Aggregate:
-        """What several judgements of a response come to: the user's choice, or the card's."""
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-        """The reward of a response by one text, from the outputs that the text gives of it."""
         return weighted_reward(scores, weights).reward
 
     def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
-        """Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone."""
+        # Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone.
         return weights.keys() <= scores.keys()
 
     def ballots(self, judgements: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
-        """For each prompt that shows the response at a position, its reading by each verdict."""
         return [[weighted_reward(scores, weights) for scores in judgement.scores_of(at)] for judgement in judgements]
 
 
 def _records(judgements: Sequence[Judgement]) -> Mapping[int, PairwiseRecord]:
-    """The record of each response that was compared with another one, by its position."""
     return PairwiseRecord.of(
         [(judgement.prompt.response_positions, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
     )
-
-
-def _only_id(checkpoint: Checkpoint, text: str) -> int:
-    """The id of a text that is one token. Raises `ModelError` if it is several."""
-    from tokenizers import Tokenizer  # half a second less than transformers, in the driver too
-
-    file = checkpoint.folder / "tokenizer.json"
-    try:
-        ids = Tokenizer.from_file(str(file)).encode(text, add_special_tokens=False).ids
-    except Exception as error:  # the library raises plain Exceptions
-        raise ModelError(f"{file} can't be read: {error}") from error
-    if len(ids) != 1:
-        raise ModelError(f"{file}: {text!r}, by whose log-probability it is read, must be one token, and is {len(ids)}")
-    return int(ids[0])
 
 
 def deviation_of(values: Sequence[float]) -> float | None:
@@ -389,3 +376,23 @@ def deviation_of(values: Sequence[float]) -> float | None:
         return None
     mean = fmean(values)
     return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
+
+
+def _check_settings(judge: Judge) -> None:
+    settings = judge.asks
+    # At temperature 0 a prompt has one text, so there are as many different votes as prompts: one, both orders of a
+    # pair, or as many orders of a list as there are votes.
+    distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
+    if settings.temperature == 0 and judge.votes > distinct:
+        raise SettingsError(f"--votes {judge.votes} at judge.temperature=0 would all be the same; give one above 0")
+    if settings.rubric is not None and judge.name != "rubric":
+        raise SettingsError(f"--rubric is a prompt for any chat model, and --family {judge.name} has a prompt of its own")
+    if settings.criteria_calls != "all" and not judge.row_outputs:
+        raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {judge.name} has no criteria of a row's own")
+    if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
+        raise SettingsError(f"judge.aggregate={settings.aggregate}: {judge.name} doesn't compare responses")
+    if judge.shows is not Shows.TWO and settings.pairs not in (None, Pairs.CIRCULAR):
+        raise SettingsError(f"--pairs {settings.pairs}: {judge.name} doesn't compare two responses at a time")
+    names = [name.lower() for name in judge.outputs()]
+    if duplicates := [name for name in names if names.count(name) > 1]:
+        raise SettingsError(f"two outputs would be called {duplicates[0]!r}, which SQL can't tell apart; give other names")

@@ -11,7 +11,10 @@ from actors.records import Message, Response, Role, ScoreRequest
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """A conversation with known rewards: published by the authors, or measured with transformers in float32."""
+    """A conversation with known rewards: published by the authors, or measured with transformers in float32.
+
+    Each replica repeats it before its first row, and refuses to start where a reward is off by more than `tolerance`.
+    """
 
     request: ScoreRequest
     rewards: tuple[float, ...]
@@ -24,14 +27,12 @@ class Golden:
     def each(
         cls, question: str, rewards: Mapping[str, float], tolerance: float, principle: str | None = None
     ) -> tuple[Self, ...]:
-        """A conversation for each answer to a question, with its reward."""
-        context = (Message(Role.USER, question),)
-        return tuple(cls.answers(context, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
+        return tuple(cls.answers(question, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
 
     @classmethod
     def answers(
         cls,
-        context: tuple[Message, ...],
+        context: str | tuple[Message, ...],
         rewards: Mapping[str, float],
         tolerance: float,
         principle: str | None = None,
@@ -39,9 +40,13 @@ class Golden:
         *,
         output: str | None = None,
     ) -> Self:
-        """A conversation, and answers to it with their rewards, or that output of them."""
+        """A conversation, and answers to it with their rewards, or that output of them.
+
+        The answers are the responses of one request, so that a judge of several sees them side by side.
+        """
+        turns = (Message(Role.USER, context),) if isinstance(context, str) else context
         responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
-        request = ScoreRequest(context, responses, (principle,) if principle else (), fields=fields)
+        request = ScoreRequest(turns, responses, (principle,) if principle else (), fields=fields)
         return cls(request, tuple(rewards.values()), tolerance, output)
 
 
@@ -73,7 +78,6 @@ class KnownModel:
         note: str = "for trying things out and for tests",
         token_ids: Mapping[str, int] = MappingProxyType({}),
     ) -> Self:
-        """A tiny checkpoint of ours."""
         return cls(name, f"built in; {note}", "Apache-2.0", golden=golden, token_ids=token_ids)
 
     @property

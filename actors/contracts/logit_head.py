@@ -19,7 +19,10 @@ _PADDING = 64  # vLLM rounds a vocabulary up to a multiple of this before it sha
 
 
 class LogitHead(Family):
-    """A family whose reward is a language model's logit of one token, or the difference of two tokens' logits."""
+    """A family whose reward is a language model's logit of one token, or the difference of two tokens' logits.
+
+    Its config.json is that of any language model: only the id, `--family`, or the key that `assay convert` adds tells.
+    """
 
     head_labels = 1
 

@@ -29,7 +29,10 @@ BODIES: Mapping[str, str] = {
 
 
 def find_last(ids: Sequence[int], pattern: Sequence[int]) -> int | None:
-    """Where the last occurrence of a pattern begins; None if there is none."""
+    """Where the last occurrence of a pattern begins; None if there is none.
+
+    The last, as each assistant turn before the response begins with the same tokens.
+    """
     starts = range(len(ids) - len(pattern), -1, -1)
     return next((start for start in starts if list(ids[start : start + len(pattern)]) == list(pattern)), None)
 
@@ -62,6 +65,7 @@ class Head:
         import torch
 
         with torch.inference_mode():
+            # The whole prompt's state comes last; without a gate it is the only one, and both arguments are the same.
             return tuple(self.family.apply(self, states[-1].float(), states[0].float()).tolist())
 
     def through(self, name: str, state: Tensor, activation: Callable[[Tensor], Tensor] | None = None) -> Tensor:
@@ -82,19 +86,22 @@ class Head:
 
 
 class PooledHead(OneLogit):
-    """A family that says of its head the tensors, the formula and where its gate is read."""
+    """A family that says of its head the tensors, the formula and where its gate is read.
+
+    Its tensors are applied on the CPU, in a thread beside the engine's loop: the largest heads have 0.3 GB of weights.
+    """
 
     task = Task.EMBED
     one_pass = False  # the engine gives the state at a prompt's end alone
     skips_padding = True
+    # How the names of the head's tensors begin, which the engine doesn't load.
     head_prefixes: ClassVar[tuple[str, ...]] = ()
-    """How the names of the head's tensors begin, which the engine doesn't load."""
+    # Files of torch with more of its tensors, whose names then begin with that of the file: `gate.pt`, `gate.0.weight`.
     head_files: ClassVar[tuple[str, ...]] = ()
-    """Files of torch with more of its tensors, whose names then begin with that of the file: `gate.pt`, `gate.0.weight`."""
+    # The text at whose last occurrence, at its first token, the gate is read; empty without a gate.
     gate_text: ClassVar[str] = ""
-    """The text at whose last occurrence, at its first token, the gate is read; empty without a gate."""
+    # The name of the layers that are the head, with ReLU between them, if it is no more than that.
     layers: ClassVar[str] = ""
-    """The name of the layers that are the head, with ReLU between them, if it is no more than that."""
 
     def apply(self, head: Head, state: Tensor, gate: Tensor) -> Tensor:
         """The `outputs`, [outputs], by the hidden states at the last token and at the gate's, each [hidden]."""
@@ -110,16 +117,7 @@ class PooledHead(OneLogit):
         return {"architectures": [BODIES[checkpoint.config["model_type"]]]}
 
     def needed_ids(self, checkpoint: Checkpoint) -> Sequence[int]:
-        if not self.gate_text:
-            return ()
-        from tokenizers import Tokenizer
-
-        try:
-            tokenizer = Tokenizer.from_file(str(checkpoint.folder / "tokenizer.json"))
-        except Exception as error:  # a plain Exception is what the library raises
-            raise ModelError(f"{checkpoint.folder / 'tokenizer.json'} can't be read: {error}") from error
-        ids: list[int] = tokenizer.encode(self.gate_text, add_special_tokens=False).ids
-        return ids
+        return checkpoint.ids_of(self.gate_text) if self.gate_text else ()
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         body, names = checkpoint.config.get("model_type"), checkpoint.tensors
@@ -137,7 +135,10 @@ class PooledHead(OneLogit):
             )
 
     def load(self, checkpoint: Checkpoint) -> Head:
-        """Read the head of a checkpoint whose weights are here. Raises `ModelError` if it isn't one of this family."""
+        """Read the head of a checkpoint whose weights are here. Raises `ModelError` if it isn't one of this family.
+
+        It is tried out on a state of zeros, so that tensors of another shape are refused before the engine starts.
+        """
         import torch
         from safetensors import safe_open
 
@@ -170,26 +171,3 @@ class PooledHead(OneLogit):
                 f"{checkpoint.folder}: its head has {count} outputs, and that of {self.name} {len(self.outputs())}"
             )
         return head
-
-
-class GatedObjectives(PooledHead):
-    """Rewards by several objectives, which a gate at the end of the prompt weighs: ArmoRM's design, on Llama 3."""
-
-    read_at = "the last token's hidden state; the gate's at the end of the turn before the response"
-    architecture = "ForRewardModelWithGating"
-    head_prefixes = ("regression_layer.", "gating.", "reward_transform_matrix")
-    gate_text = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-    objectives: ClassVar[tuple[str, ...]]
-
-    def outputs(self) -> tuple[str, ...]:
-        return ("score", *self.objectives)
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        """Names of the class differ in a version at the end."""
-        return self.architecture in checkpoint.architecture
-
-    def weigh(self, head: Head, gate: Tensor, rewards: Tensor) -> Tensor:
-        """The sum of rewards, [objectives], by the gate's coefficients."""
-        logits = head.through("gating.layers", gate)
-        coefficients = (logits / head.config.get("gating_temperature", 10)).softmax(-1)
-        return (coefficients * head.tensors["gating.logit_scale"][0] * rewards).sum(-1, keepdim=True)

@@ -25,8 +25,8 @@ class Served(Family):
     def __init__(self, card: Mapping[str, Any]) -> None:
         self._card = card
         self._identity = card["identity"]
+        # Of the identity, in each answer; None of an endpoint by an earlier Assay.
         self.fingerprint: str | None = card.get("system_fingerprint")
-        """Of the identity, in each answer; None of an endpoint by an earlier Assay."""
         self.task = Task.GENERATE if card["kind"] == "judge" else Task.CLASSIFY  # type: ignore[misc]
 
     def outputs(self) -> tuple[str, ...]:

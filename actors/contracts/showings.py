@@ -1,13 +1,13 @@
 """Which responses each prompt of a judge shows, in which order, and how often it is asked."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
 from actors.records import ScoreRequest
-from actors.settings.replica import Pairs
+from actors.settings.replica import Aggregate, Pairs
 
 
 class Shows(StrEnum):
@@ -16,6 +16,16 @@ class Shows(StrEnum):
     ONE = "one"
     TWO = "two"
     ALL = "all"
+
+
+def pairs_by_default(shows: Shows, aggregate: Aggregate, weighted: Collection[str]) -> Pairs:
+    """Which of several responses are compared: all with all where the reward counts who won. `weighted`: its outputs.
+
+    In a circle each response meets two others. Grades rank those that never met, and NVIDIA's environments grade in one;
+    wins don't: a perfect judge that names winners had 59 % on RM-Bench. Authors of such judges compare single pairs.
+    """
+    counts_wins = aggregate is not Aggregate.MEAN or {*weighted} == {"win"}
+    return Pairs.ALL if shows is Shows.TWO and counts_wins else Pairs.CIRCULAR
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +66,12 @@ class Showings:
                 yield shown, 1 if self.greedy else times
 
     def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
-        """Each with the next and the last with the first, or all pairs, among which a knock-out chooses later."""
         if self.pairs is Pairs.CIRCULAR and len(among) > 2:
             return [(first, among[(position + 1) % len(among)]) for position, first in enumerate(among)]
         return [(first, second) for position, first in enumerate(among) for second in among[position + 1 :]]
 
     def count(self, responses: int) -> int:
-        """The most prompts for so many responses: a circle of two has one pair, and equal orders share a prompt."""
+        # The most prompts for so many responses: a circle of two has one pair, and equal orders share a prompt.
         # A circle of n has n pairs; all with all, and the candidates of a knock-out, are n(n - 1)/2.
         pairs = responses if self.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
         return {Shows.ONE: responses, Shows.TWO: max(pairs, 1) * min(self.votes, 2), Shows.ALL: self.votes}[self.shows]

@@ -12,13 +12,16 @@ from actors.contracts.showings import Shows
 from actors.errors import SettingsError
 from actors.settings.replica import Aggregate
 
+# Of fewer votes, all are asked in the first wave.
 _FEWEST = 4
-"""Of fewer votes, all are asked in the first wave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """A judge whose votes stop, with the weights of its outputs in the reward."""
+    """A judge whose votes stop, with the weights of its outputs in the reward.
+
+    By the weights a vote becomes one number, and that number a leaning.
+    """
 
     judge: Judge
     weights: Mapping[str, float]
@@ -74,7 +77,6 @@ class Stopping:
 
     @property
     def _reward_bounds(self) -> tuple[float, float]:
-        """The least and the greatest reward of one text."""
         ends = [
             (weight * low, weight * high) for name, weight in self.weights.items() for low, high in [self.judge.bounds[name]]
         ]

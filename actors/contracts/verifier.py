@@ -16,7 +16,7 @@ from actors.contracts.family import REFERENCE, ChatTemplate, Family, Question
 from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task
 from actors.errors import Rejected, SettingsError, Unreadable
-from actors.records import Message, Reading, Reason, Response, Role, Score, ScoreRequest
+from actors.records import Reading, Reason, Score, ScoreRequest
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 from actors.text.patterns import linear
 
@@ -27,7 +27,11 @@ Texts = tuple[str, ...]
 
 
 class Verifier(Family):
-    """One way to compare. The model's id is the family's name."""
+    """One way to compare. The model's id is the family's name.
+
+    It is called in a process of its own, bounded in time and memory: a formula or pattern of a row may need either without
+    end.
+    """
 
     task = Task.VERIFY
     recognised = False
@@ -35,13 +39,13 @@ class Verifier(Family):
     source = "Assay"
     asked = "nothing: code reads the response"
     range = "1 or 0"
+    # The fields of `VerifierSettings` that apply to it, beside `common`. Another one is refused.
     takes: ClassVar[frozenset[str]] = frozenset()
-    """The fields of `VerifierSettings` that apply to it, beside `common`."""
     common: ClassVar[frozenset[str]] = frozenset({"unparsed", "answer_pattern", "reference_pattern", "any_of"})
+    # The distributions that decide its numbers, whose versions a run's identity holds.
     libraries: ClassVar[tuple[str, ...]] = ()
-    """The distributions that decide its numbers, whose versions a run's identity holds."""
+    # The extra of Assay that installs them, if they don't come with it.
     extra: ClassVar[str | None] = None
-    """The extra of Assay that installs them, if they don't come with it."""
     settings: VerifierSettings = AS_GIVEN
 
     @abstractmethod
@@ -53,7 +57,6 @@ class Verifier(Family):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether every row must have a reference."""
         return True
 
     @property
@@ -77,7 +80,6 @@ class Verifier(Family):
         return verifier
 
     def recorded(self) -> dict[str, Any]:
-        """All settings that its numbers depend on, for a run's identity."""
         return {"reader": READER, **self.settings.model_dump(mode="json", exclude_defaults=True)}
 
     def texts(self, request: ScoreRequest, position: int) -> Texts:
@@ -94,7 +96,6 @@ class Verifier(Family):
         return (response, *references)
 
     def verify(self, texts: Texts) -> Score:
-        """The score of a response, in any process."""
         response, *references = texts
         try:
             score = self.score(response, references)
@@ -117,7 +118,7 @@ class Verifier(Family):
         return max(scores)
 
     def _alternatives(self, reference: str) -> list[str]:
-        """The references of a row; a list counts as several only where the settings say so, numbers as they stand."""
+        # The references of a row; a list counts as several only where the settings say so, numbers as they stand.
         number = str if self.settings.any_of else None
         try:
             listed = json.loads(reference, parse_int=number, parse_float=number)
@@ -158,22 +159,18 @@ class Verifier(Family):
 
 
 def last_match(pattern: str, text: str) -> str | None:
-    """The group of a pattern's last match in a text, without white space around it; None if there is no match."""
+    """The group of a pattern's last match in a text, without white space around it; None if there is no match.
+
+    RE2 finds it in linear time, whatever the pattern.
+    """
     last = next(iter(collections.deque(linear(pattern).finditer(text), maxlen=1)), None)
     return None if last is None or last[1] is None else last[1].strip()
 
 
-def without_weights(name: str, note: str, *examples: tuple[str, str | None, float]) -> tuple[KnownModel, ...]:
+def without_weights(name: str, note: str, *examples: tuple[str, str, float]) -> tuple[KnownModel, ...]:
     """A verifier's entry in the list of models, with examples of response, reference and reward for the self-test."""
-    context = (Message(Role.USER, "?"),)
     goldens = tuple(
-        Golden(
-            ScoreRequest(
-                context, (Response("golden", response),), fields={} if reference is None else {REFERENCE: reference}
-            ),
-            (reward,),
-            1e-9,
-        )
+        Golden.answers("?", {response: reward}, 1e-9, fields={REFERENCE: reference})
         for response, reference, reward in examples
     )
     return (KnownModel(name, f"no weights; {note}", "Apache-2.0", golden=goldens),)

@@ -20,12 +20,13 @@ from actors.settings.endpoint import ModelEndpointSettings
 NAME = "spent.json"
 BYTES_PER_TOKEN = 4
 """Of English text, where nobody counts tokens. For rates and plans alone: a price is bounded by one byte a token."""
+# How far the file is written ahead of what is spent or set aside, as a share of the bound: a hundred writes until then, and
+# two in each `_WRITE_S`, after which it is written as it is.
 _AHEAD = 0.01
-"""How far the file may be ahead of what was spent, as a share of the bound: at most about a hundred writes until then."""
+# How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it.
 _BOOKED_S = 1.0
-"""How long the end of a session waits for requests that it has cancelled. Those of a batch go on without it."""
+# How old the file may be while answers come: without a bound, a killed session counts for what it had spent until then.
 _WRITE_S = 10.0
-"""How old the file may be while answers come: without a bound, a killed session counts for what it had spent until then."""
 _MOST_FINGERPRINTS = 32
 
 
@@ -54,8 +55,8 @@ class Spent:
     written_tokens: int = 0
     cost: float = 0.0
     ahead: float = 0.0
+    # The first 32 different `system_fingerprint`s of the answers: more than one means that the engine has changed.
     fingerprints: tuple[str, ...] = ()
-    """The first 32 different `system_fingerprint`s of the answers: more than one means that the engine has changed."""
 
 
 def read_spent(notes: Notes) -> Spent:
@@ -87,10 +88,6 @@ class Account:
         self._written_at = -math.inf
         self._under_way = len(held)
         self._writing, self._changed = asyncio.Lock(), asyncio.Condition()
-
-    def most(self, size: int, max_tokens: int) -> float:
-        """The most that a request of so many bytes may cost."""
-        return self._settings.cost(size, max_tokens)
 
     async def reserve(self, most: float, *, waits: bool = True) -> None:
         """Set the most of a request aside before it is sent. It `waits` for what is under way, which may leave room.
@@ -124,17 +121,14 @@ class Account:
         async with self._changed:
             self._held = max(0.0, self._held - most)
             self._under_way -= 1
-            is_new = self._book(answer if isinstance(answer, dict) else {}, 0.0 if is_free else most)
+            self._book(answer if isinstance(answer, dict) else {}, 0.0 if is_free else most)
             self._changed.notify_all()
-        spent = self._spent.cost + self._held
-        is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
-        is_old = now() - self._written_at >= _WRITE_S
-        if is_new or is_far_ahead or is_old or not self._under_way:
+        if now() - self._written_at >= _WRITE_S or not self._under_way:
             self._written_at = now()
-            await self._write(spent)
+            await self._write(self._spent.cost + self._held)
 
-    def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
-        """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
+    def _book(self, answer: Mapping[str, Any], otherwise: float) -> None:
+        """Add an answer to what was spent, or what it cost `otherwise` if it doesn't say."""
         spent, usage, fingerprint = self._spent, usage_of(answer), answer.get("system_fingerprint")
         prompt, written, total = (usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
         spent.requests += 1
@@ -147,10 +141,8 @@ class Account:
         else:
             spent.cost += otherwise
         is_new = isinstance(fingerprint, str) and fingerprint not in spent.fingerprints
-        if not is_new or len(spent.fingerprints) == _MOST_FINGERPRINTS:
-            return False
-        spent.fingerprints = (*spent.fingerprints, str(fingerprint))
-        return True
+        if is_new and len(spent.fingerprints) < _MOST_FINGERPRINTS:
+            spent.fingerprints = (*spent.fingerprints, str(fingerprint))
 
     async def close(self) -> None:
         """Wait for the file to hold what was spent.
@@ -185,7 +177,6 @@ class Pace:
         self._next = 0.0
 
     async def wait(self, amount: float) -> None:
-        """Wait for the turn of this amount."""
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next)
         self._next = turn + amount * self._seconds_each

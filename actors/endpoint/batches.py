@@ -12,33 +12,27 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from actors.endpoint.account import Account, Notes
+from actors.endpoint.client import EndpointClient, now
 from actors.endpoint.faults import JUDGING, EndpointFault, FaultKind, Route, fault_of_status, in_a_line
 from actors.endpoint.http import answered
-from actors.errors import AssayError, CostReached, EndpointError, RunStopped
+from actors.errors import CostReached, EndpointError, RunStopped
 from actors.settings.endpoint import ModelEndpointSettings
 
-T = TypeVar("T")
+_Outcomes = Mapping[str, Mapping[str, Any]]  # lines of the files of answers, by the hash of their request
 
 _ROUTE = Route("/batches", "a batch", "--model")
 _URL = "/v1/chat/completions"
+# Of a file; OpenAI takes 200 MB.
 _MOST_LINES, _MOST_BYTES = 50_000, 190 * 2**20
-"""Of a file; OpenAI takes 200 MB."""
 _TRIES = 3
 _ENDED = frozenset({"completed", "expired", "cancelled", "failed"})
 _PREFIX = "batch-"
 _LOST = {"error": {"code": "batch_expired", "message": "the batch ended without this line"}}
-
-
-class Ask(Protocol):
-    """Sends what raises `EndpointFault`, again and again (`EndpointClient.ask`)."""
-
-    async def __call__(self, send: Callable[[], Awaitable[T]]) -> T:
-        """Its answer."""
 
 
 @dataclass
@@ -55,107 +49,110 @@ class _Batch:
 
 
 class _Line(NamedTuple):
-    """A request that waits for its batch: its hash, its line in the file, and the most that it may cost."""
-
-    key: str
-    content: bytes
-    most: float
+    key: str  # the hash of its request
+    content: bytes  # its line in the file
+    most: float  # that it may cost
 
 
 class Batches:
     """The batches of a run. Used on one event loop."""
 
-    def __init__(self, http: Any, ask: Ask, settings: ModelEndpointSettings, notes: Notes | None) -> None:
+    def __init__(self, http: Any, client: EndpointClient, settings: ModelEndpointSettings, notes: Notes | None) -> None:
         self._http = http
-        self._ask = ask
-        self._poll_s = settings.batch_poll_s
+        self._ask = client.ask
+        self._poll_s, self._cost = settings.batch_poll_s, settings.cost
         self._notes = notes
         batches = [] if notes is None else [_read(notes, name) for name in notes.names() if name.startswith(_PREFIX)]
-        self._of_key = {key: batch for batch in batches for key in batch.lines}
+        self._noted = {key: batch for batch in batches for key in batch.lines}
         held = [most for batch in batches if not batch.is_settled for most in batch.lines.values()]
         self.account = Account(settings, notes, held)
-        self._outcomes: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._waiting: list[_Line] = []
-        self._waiting_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._without_answer = 0
+        self._tasks: dict[str, asyncio.Task[_Outcomes]] = {}  # of each line, the work among whose outcomes is the line's
+        self._file: list[_Line] = []  # lines that are being collected, and the work at them
+        self._file_bytes = 0
+        self._file_task: asyncio.Task[_Outcomes]
+        self._newest_at = 0.0  # when the last line was added
+        self._without_answer = 0  # batches in a row
 
     async def probe(self) -> None:
-        """Ask something that costs nothing. Raises `EndpointFault`."""
-        await answered(self._http.batches.list(limit=1), _ROUTE)
+        await answered(self._http.batches.list(limit=1), _ROUTE)  # costs nothing
 
     async def answer(self, body: Mapping[str, Any], max_tokens: int) -> Any:
-        """The body of the answer to a request. Raises `EndpointFault` if it is refused, or has failed three times."""
+        """The body of the answer to a request, which may take a day.
+
+        Raises `EndpointFault` if it is refused, or has failed three times; `RunStopped` and `CostReached` as a batch does.
+        """
         content = json.dumps(body, sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()[:32]
-        line = {"custom_id": key, "method": "POST", "url": _URL, "body": body}
-        most = self.account.most(len(content), max_tokens)
+        request = {"custom_id": key, "method": "POST", "url": _URL, "body": body}
+        line = _Line(key, json.dumps(request).encode() + b"\n", self._cost(len(content), max_tokens))
         for tries in range(1, _TRIES + 1):
-            if key not in self._outcomes:
-                self._outcomes[key] = asyncio.get_running_loop().create_future()
-                if key in self._of_key:
-                    self._start(self._of_key[key].name, self._follow(self._of_key[key]), [key])
-                else:
-                    self._add(_Line(key, json.dumps(line).encode() + b"\n", most))
-            future = self._outcomes[key]
-            outcome = await asyncio.shield(future)
+            outcome: Mapping[str, Any] | None = None
+            while outcome is None:  # in a later file, if it couldn't be paid beside the others of this one
+                task = self._tasks.get(key) or self._begin(line)
+                outcome = (await asyncio.shield(task)).get(key)  # others may wait for the same batch
             fault = _fault_in(outcome)
             if fault is None:
                 return outcome["response"]["body"]
             if fault.kind is FaultKind.REFUSED or tries == _TRIES:
                 raise fault
-            if self._outcomes.get(key) is future:  # the first of those that wait for it sends it again
-                del self._outcomes[key]
-                self._of_key.pop(key, None)
+            if self._tasks.get(key) is task:  # the first of those that wait for it sends it again
+                del self._tasks[key]
+                self._noted.pop(key, None)
         raise AssertionError("unreachable")
 
+    def _begin(self, line: _Line) -> "asyncio.Task[_Outcomes]":
+        """The work that has the outcome of a line: at a batch of an earlier session, or at the file that is collected."""
+        if (batch := self._noted.get(line.key)) is not None:
+            self._tasks |= dict.fromkeys(batch.lines, self._start(self._follow(batch)))
+        else:
+            self._add(line)
+        return self._tasks[line.key]
+
     def _add(self, line: _Line) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._waiting and (len(self._waiting) == _MOST_LINES or self._waiting_bytes + len(line.content) > _MOST_BYTES):
-            self._flush()
-        self._waiting.append(line)
-        self._waiting_bytes += len(line.content)
-        self._timer = asyncio.get_running_loop().call_later(self._poll_s, self._flush)
+        if len(self._file) == _MOST_LINES or self._file_bytes + len(line.content) > _MOST_BYTES:
+            self._file, self._file_bytes = [], 0
+        if not self._file:
+            self._file_task = self._start(self._send(self._file))
+        self._file.append(line)
+        self._file_bytes += len(line.content)
+        self._newest_at = now()
+        self._tasks[line.key] = self._file_task
 
-    def _flush(self) -> None:
-        lines, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        name = secrets.token_hex(8)
-        self._start(name, self._submit(name, lines), [line.key for line in lines])
+    def _start(self, work: Coroutine[Any, Any, _Outcomes]) -> "asyncio.Task[_Outcomes]":
+        async def stop_at_fault() -> _Outcomes:
+            try:
+                return await work
+            except EndpointFault as fault:  # of the whole batch, which is no line's outcome
+                raise RunStopped(
+                    f"the endpoint {fault.text}; a batch can't be sent or read, and the same command goes on"
+                ) from fault
 
-    def _start(self, name: str, work: Any, keys: Sequence[str]) -> None:
-        """Run the work at a batch, unless it is running or done; its error is that of those who wait for the batch."""
-        if name in self._tasks:
-            work.close()
-            return
+        task = asyncio.create_task(stop_at_fault())
+        # The error is raised by whoever waits for a line. If nobody does any more, asyncio would log it at the end.
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return task
 
-        def fail(task: asyncio.Task[None]) -> None:
-            error = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if isinstance(error, EndpointFault):  # of the whole batch, which is no line's outcome
-                error = RunStopped(f"the endpoint {error.text}; a batch can't be sent or read, and the same command goes on")
-            waiting = {*keys, *(key for key, batch in self._of_key.items() if batch.name == name)}
-            for key in waiting if error is not None else ():
-                if (future := self._outcomes.get(key)) is not None and not future.done():
-                    _fail(future, error)
-
-        self._tasks[name] = asyncio.get_running_loop().create_task(work)
-        self._tasks[name].add_done_callback(fail)
-
-    async def _submit(self, name: str, waiting: Sequence[_Line]) -> None:
-        """Create the batch of some lines, as many as may be paid, wait for its answers, and go on with the others."""
-        await self.account.reserve(waiting[0].most)
-        lines = [waiting[0]]
-        for line in waiting[1:]:
+    async def _send(self, lines: list[_Line]) -> _Outcomes:
+        """Wait until a file is full, or no line has come for a while; create its batch, and wait for the answers."""
+        while self._file is lines:
+            quiet_s = self._newest_at + self._poll_s - now()
+            if quiet_s <= 0:
+                self._file, self._file_bytes = [], 0
+                break
+            await asyncio.sleep(quiet_s)
+        await self.account.reserve(lines[0].most)
+        count = 1
+        for line in lines[1:]:
             try:
                 await self.account.reserve(line.most, waits=False)
             except CostReached:  # until others have cost less than their most
                 break
-            lines.append(line)
-        batch = _Batch(name, {line.key: line.most for line in lines})
-        self._of_key |= dict.fromkeys(batch.lines, batch)
+            count += 1
+        batch = _Batch(secrets.token_hex(8), {line.key: line.most for line in lines[:count]})
+        for line in lines[count:]:
+            self._add(line)
         await self._note(batch)  # first: whatever happens now, the next session looks for a batch of this name
-        content = b"".join(line.content for line in lines)
+        content = b"".join(line.content for line in lines[:count])
 
         async def upload() -> Any:
             return await answered(self._http.files.create(file=("assay.jsonl", content), purpose="batch"), _ROUTE)
@@ -164,18 +161,16 @@ class Batches:
 
         async def create() -> Any:
             # Where an answer was lost on its way, the batch is there already.
-            return await self._find(name) or await answered(
+            return await self._find(batch.name) or await answered(
                 self._http.batches.create(
-                    input_file_id=file.id, endpoint=_URL, completion_window="24h", metadata={"assay": name}
+                    input_file_id=file.id, endpoint=_URL, completion_window="24h", metadata={"assay": batch.name}
                 ),
                 _ROUTE,
             )
 
         batch.id = (await self._ask(create)).id
         await self._note(batch)
-        await self._follow(batch)
-        if remaining := waiting[len(lines) :]:
-            await self._submit(secrets.token_hex(8), remaining)
+        return await self._follow(batch)
 
     async def _find(self, name: str) -> Any:
         """The batch of this name at the endpoint; None if it has none. Raises `EndpointFault`."""
@@ -188,8 +183,8 @@ class Batches:
 
         return await answered(look(), _ROUTE)
 
-    async def _follow(self, batch: _Batch) -> None:
-        """Wait until a batch has ended, and hand out its lines. Raises `EndpointError` if it can't be done at all."""
+    async def _follow(self, batch: _Batch) -> _Outcomes:
+        """Wait until a batch has ended: the outcomes of its lines. Raises `EndpointError` if it can't be done at all."""
         if batch.id is None:  # the session that noted it was killed: was it created?
             created = await self._ask(lambda: self._find(batch.name))
             batch.id = created and created.id
@@ -207,12 +202,12 @@ class Batches:
                 content = await self._ask(lambda file=file: answered(self._http.files.content(file), _ROUTE))  # type: ignore[misc]
                 lines |= {line["custom_id"]: line for line in map(json.loads, content.text.splitlines()) if line}
         outcomes = {key: lines.get(key, _LOST) for key in batch.lines}
-        await self._settle(batch, outcomes)
-        self._check_answered(batch, outcomes.values())
-        for key, outcome in outcomes.items():
-            future = self._outcomes.setdefault(key, asyncio.get_running_loop().create_future())
-            if not future.done():
-                future.set_result(outcome)
+        faults = await self._settle(batch, outcomes)
+        is_empty = batch.id is not None and all(fault and fault.kind is not FaultKind.REFUSED for fault in faults)
+        self._without_answer = self._without_answer + 1 if is_empty else 0
+        if self._without_answer >= 2 and faults[0] is not None:
+            raise RunStopped(f"two batches in a row answered no line, the last one {batch.id}: it {faults[0].text}")
+        return outcomes
 
     async def _wait_for_end(self, number: str) -> Any:
         while True:
@@ -221,27 +216,18 @@ class Batches:
                 return batch
             await asyncio.sleep(self._poll_s)
 
-    async def _settle(self, batch: _Batch, outcomes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Book what a batch has cost, once, and keep in its note what needn't be sent again."""
-        if batch.is_settled:
-            return
-        for key, outcome in outcomes.items():
-            body = (outcome.get("response") or {}).get("body")
-            await self.account.settle(batch.lines[key], body, is_free=_fault_in(outcome) is not None)
-        is_final = {
-            key: (fault := _fault_in(line)) is None or fault.kind is FaultKind.REFUSED for key, line in outcomes.items()
-        }
-        batch.lines = {key: most for key, most in batch.lines.items() if is_final[key]}
-        batch.is_settled = True
-        await self._note(batch)
-
-    def _check_answered(self, batch: _Batch, outcomes: Any) -> None:
-        """Raise `RunStopped` if this batch and the one before it have answered nothing."""
-        faults = [_fault_in(outcome) for outcome in outcomes]
-        is_empty = batch.id is not None and all(fault and fault.kind is not FaultKind.REFUSED for fault in faults)
-        self._without_answer = self._without_answer + 1 if is_empty else 0
-        if self._without_answer >= 2 and faults[0] is not None:
-            raise RunStopped(f"two batches in a row answered no line, the last one {batch.id}: it {faults[0].text}")
+    async def _settle(self, batch: _Batch, outcomes: _Outcomes) -> list[EndpointFault | None]:
+        """Book what a batch has cost, once, and keep in its note what needn't be sent again; the fault of each outcome."""
+        faults = {key: _fault_in(outcome) for key, outcome in outcomes.items()}
+        if not batch.is_settled:
+            for key, outcome in outcomes.items():
+                body = (outcome.get("response") or {}).get("body")
+                await self.account.settle(batch.lines[key], body, is_free=faults[key] is not None)
+            final = [key for key, fault in faults.items() if fault is None or fault.kind is FaultKind.REFUSED]
+            batch.lines = {key: batch.lines[key] for key in final}
+            batch.is_settled = True
+            await self._note(batch)
+        return list(faults.values())
 
     async def _note(self, batch: _Batch) -> None:
         if self._notes is not None:
@@ -251,11 +237,6 @@ class Batches:
 
 def _read(notes: Notes, name: str) -> _Batch:
     return _Batch(name.removeprefix(_PREFIX).removesuffix(".json"), **json.loads(notes.read(name)))
-
-
-def _fail(future: "asyncio.Future[Any]", error: BaseException | None) -> None:
-    future.set_exception(error or AssayError("a batch has no outcome"))
-    future.exception()  # it is raised by whoever waits, and nobody may
 
 
 def _fault_in(line: Mapping[str, Any]) -> EndpointFault | None:

@@ -27,16 +27,16 @@ T = TypeVar("T")
 OPENS_AT = 16
 """Failures in a row that open the breaker. An endpoint that fails a third of its requests does that once in 43 million."""
 _TEN_TIMES = (FaultKind.FAILED, FaultKind.ABORTED, FaultKind.GARBLED)
+# Failures after which a request has failed for good. A time-out costs minutes; one failure in ten, ten times in a row, is
+# one in ten billion.
 _MOST_FAILURES = {FaultKind.REFUSED: 2, FaultKind.TIMED_OUT: 3, **dict.fromkeys(_TEN_TIMES, 10)}
-"""Failures after which a request has failed for good. A time-out costs minutes; one failure in ten, ten times in a row, is
-one in ten billion."""
+# Failures after which a request is sent without the others that failed as often: less than half of ten, so that another
+# request that ends the server, and comes later, can't add as many again.
 _SUSPECT_AT = 4
-"""Failures after which a request is sent without the others that failed as often: less than half of ten, so that another
-request that ends the server, and comes later, can't add as many again."""
 _FATAL_AT_START = (FaultKind.GARBLED, FaultKind.REFUSED, FaultKind.UNUSABLE)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
+# A probe gets a minute at least: a small patience must not call an endpoint dead that is only loading its model.
 _LEAST_PROBE_S = 60.0
-"""A probe gets a minute at least: a small patience must not call an endpoint dead that is only loading its model."""
 
 
 class CircuitBreaker:
@@ -56,24 +56,18 @@ class CircuitBreaker:
         self._setting = setting
         self.endpoint = endpoint
         self.patience_s = patience_s
-        self.newest = 0
-        """The number of the newest request, a probe or another."""
+        self.newest = 0  # the number of the newest request, a probe or another
         self._probe = probe
         self._prober = asyncio.Lock()
-        self._answered = 0
-        """The number of the newest request that was answered."""
-        self._opened = 0
-        """The number of the newest request when the breaker opened: the answer to a newer one closes it."""
-        self._failures = 0
-        """In a row."""
+        self._answered = 0  # the newest request that was answered
+        self._opened = 0  # the newest request when the breaker opened: the answer to a newer one closes it
+        self._failures = 0  # in a row
+        # When the first of them failed, and not when it was sent: one probe that hangs isn't all of patience.
         self._failing_since = math.inf
-        """When the first of them failed, and not when it was sent: one probe that hangs isn't all of patience."""
         self.probe_failed_at = -math.inf
-        """When a probe failed last."""
         self._error: AssayError | None = None
 
     async def send(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Send a request, once, and record its outcome."""
         self.newest += 1
         number = self.newest
         try:
@@ -111,7 +105,6 @@ class CircuitBreaker:
         return self._error is None and self._answered > max(since, self._opened)
 
     async def _send_probe(self, times: int) -> None:
-        """Send a probe after `times` earlier ones, and wait if it fails."""
         if self._error is not None:
             raise self._error
         try:
@@ -137,13 +130,9 @@ class CircuitBreaker:
 
 @dataclass
 class _Failures:
-    """The failures of one request."""
-
     counts: Counter[FaultKind] = field(default_factory=Counter)
     began_at: float = math.inf
-    """When it failed first."""
-    newest: int = 0
-    """The number of the newest request when it failed last."""
+    newest: int = 0  # the newest request of all when this one failed last
     is_last_try: bool = False
 
 
@@ -157,10 +146,8 @@ class EndpointClient:
         self._noted = set[FaultKind]()
         self._places = asyncio.Semaphore(at_a_time)
         self._suspect = asyncio.Lock()
-        self._unanswered = 0
-        """Requests that have a place and no outcome yet."""
-        self._answered_at = -math.inf
-        """When something other than a probe was answered last."""
+        self._unanswered = 0  # requests that have a place and no outcome yet
+        self._answered_at = -math.inf  # when something other than a probe was answered last
 
     async def ask(self, send: Callable[[], Awaitable[T]]) -> T:
         """The result of `send`, which raises `EndpointFault`, and is called again after each failure.
@@ -196,7 +183,6 @@ class EndpointClient:
         return answer
 
     def _record_or_raise(self, fault: EndpointFault, failures: _Failures) -> None:
-        """Record a failure of a request that is to be sent again, or raise it as the request's outcome."""
         failures.counts[fault.kind] += 1
         failures.began_at = min(failures.began_at, now())
         failures.newest = self._breaker.newest

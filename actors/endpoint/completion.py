@@ -7,15 +7,15 @@ from actors.endpoint.faults import EndpointFault, FaultKind
 from actors.engine.protocol import Generation
 
 STOP, LENGTH = "stop", "length"
+# What servers call the end of a text, in lower case.
 _REASONS = {
     **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"), STOP),
     **dict.fromkeys(("length", "max_tokens", "model_length"), LENGTH),
     # A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off.
     **dict.fromkeys(("content_filter", "safety", "refusal", "tool_calls", "tool_use", "function_call"), "filter"),
 }
-"""What servers call the end of a text, in lower case."""
+# Types of parts that aren't what the model answers.
 _REASONING = re.compile("think|reason|refusal")
-"""Types of parts that aren't what the model answers."""
 
 
 def read_completion(body: Any, max_tokens: int) -> Generation:

@@ -6,7 +6,7 @@ What it fails by is sorted by `EndpointClient`: a request that is refused, or fa
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -15,17 +15,17 @@ from actors.endpoint.batches import Batches
 from actors.endpoint.client import CircuitBreaker, EndpointClient
 from actors.endpoint.completion import read_completion
 from actors.endpoint.faults import JUDGING, REWARDS, EndpointFault, FaultKind, Route
-from actors.endpoint.http import http_client, read_answer, send
+from actors.endpoint.http import http_client, post, read_answer
 from actors.endpoint.remote_model import RemoteModel
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling
-from actors.errors import EngineDead, EngineError, PromptRefused
+from actors.engine.protocol import Engine, Generation, Sampling
+from actors.errors import PromptRefused
 from actors.text.reasoning import restore_reasoning
 
 T = TypeVar("T")
 
 IN_FLIGHT = 32
+# As in OpenAI's package: a request without an answer must end some time.
 _TIMEOUT_S = 600.0
-"""As in OpenAI's package: a request without an answer must end some time."""
 _HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -66,14 +66,13 @@ class EndpointEngine(Engine):
         self._preflight = breaker.wait_until_closed
         self._batches: Batches | None = None
         if settings.batch:
-            self._batches = Batches(self._http, self._client.ask, settings, notes)
+            self._batches = Batches(self._http, self._client, settings, notes)
             self._account = self._batches.account
         else:
             self._account = Account(settings, notes)
 
     @property
     def load(self) -> tuple[int, int]:
-        """The requests that were answered, and those that aren't yet."""
         return self._load[0], self._load[1]
 
     def preflight(self) -> None:
@@ -111,12 +110,8 @@ class EndpointEngine(Engine):
         Raises `EndpointFault` and `CostReached`.
         """
         size = len(json.dumps(body, ensure_ascii=False).encode())
-        most, tokens, answers, is_free = self._account.most(size, max_tokens), size / BYTES_PER_TOKEN, [], True
-
-        def note(answer: Any) -> T:
-            answers.append(answer)
-            return read(answer)
-
+        most, tokens = self._model.settings.cost(size, max_tokens), size / BYTES_PER_TOKEN
+        answer, is_free = None, True
         await self._account.reserve(most)
         try:
             if is_probe:  # it counts, but it has a time-out, and nothing is sent until it is answered
@@ -126,12 +121,12 @@ class EndpointEngine(Engine):
                 await self._requests.wait(1)
                 await self._tokens.wait(tokens)
             is_free = False
-            return await send(self._http, route, body, note)
+            answer = await post(self._http, route, body)
+            return read_answer(answer, route, read)
         except EndpointFault as fault:
             is_free = fault.is_free
             raise
         finally:
-            answer = answers[0] if answers else None
             total = usage_of(answer).get("total_tokens")
             if isinstance(total, int):
                 self._tokens.correct(total - tokens)
@@ -156,13 +151,13 @@ class EndpointEngine(Engine):
         return body
 
     def _read(self, completion: Any, max_tokens: int) -> Generation:
-        """What the judge wrote, with its reasoning where the endpoint gives that apart: then its end is certain."""
+        # What the judge wrote, with its reasoning where the endpoint gives that apart: then its end is certain.
         generation = read_completion(completion, max_tokens)
         message = completion["choices"][0]["message"]
         return replace(generation, text=restore_reasoning(generation.text, message, opens=self._opens_reasoning))
 
     async def _probe(self) -> None:
-        """Send a short request with the settings of all, and learn which of them the endpoint calls otherwise or lacks."""
+        # Send a short request with the settings of all, and learn which of them the endpoint calls otherwise or lacks.
         if self._batches is not None:
             await self._batches.probe()
             return
@@ -191,15 +186,6 @@ class EndpointEngine(Engine):
                 else:
                     raise
 
-    async def pool(
-        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
-    ) -> Pooled:
-        raise EngineError("an endpoint gives no outputs of a head")
-
-    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        raise EngineError("an endpoint isn't read as its text grows")
-        yield  # what makes it a generator
-
     async def health(self) -> None:
         """See `Engine`. What an endpoint is like shows by its answers."""
 
@@ -208,10 +194,3 @@ class EndpointEngine(Engine):
             await self._account.close()
         finally:
             await self._http.close()
-
-    def close(self) -> None:
-        try:
-            self.submit(self._end()).result()
-        except EngineDead:  # it was closed before
-            return
-        self._thread.stop()

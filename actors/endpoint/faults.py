@@ -15,33 +15,31 @@ from urllib.parse import urlsplit
 from actors.records import Reason
 
 _BUSY = (408, 409, 425, 429)
+# By these a gateway says that it waits no longer, while the server behind it may go on writing.
 _GIVEN_UP = (408, 504, 524)
-"""By these a gateway says that it waits no longer, while the server behind it may go on writing."""
 _UNUSABLE = (401, 402, 404, 405)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500  # the first status of the 4xx and of the 5xx
 _MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
+# Characters of a key that is a secret; a shorter one, such as "EMPTY", may be a word of any text.
 _LEAST_KEY = 8
-"""Characters of a key that is a secret; a shorter one, such as "EMPTY", may be a word of any text."""
 
 
 class FaultKind(Enum):
-    """Who may be at fault: the endpoint, this request, or the settings."""
+    """Who may be at fault: the endpoint, this request, or the settings.
 
-    BUSY = "busy"
-    """The endpoint: it isn't reachable, or is overloaded (429). This request, if it never gets another answer."""
-    FAILED = "failed"
-    """The endpoint, or this request, which makes it answer 5xx or drop the connection."""
-    TIMED_OUT = "timed out"
-    """As `FAILED`, and it cost the whole request time-out."""
-    ABORTED = "aborted"
-    """As `FAILED`, but no other request suffers by it: the text hadn't ended."""
+    The kind decides how often a request is sent again (`client`), and whether a run whose first probe fails waits or ends.
+    """
+
+    BUSY = "busy"  # the endpoint: it isn't reachable, or is overloaded (429); this request, if it never gets another answer
+    FAILED = "failed"  # the endpoint, or this request, which makes it answer 5xx or drop the connection
+    TIMED_OUT = "timed out"  # as `FAILED`, and it cost the whole request time-out
+    ABORTED = "aborted"  # as `FAILED`, but no other request suffers by it: the text hadn't ended
+    # As `FAILED`: the answer is no chat completion. Before any good answer: something else listens at the address.
     GARBLED = "garbled"
-    """As `FAILED`: the answer is no chat completion. Before any good answer: something else listens at the address."""
-    REFUSED = "refused"
-    """This request. Before any good answer: the settings that all requests share."""
+    REFUSED = "refused"  # this request; before any good answer, the settings that all requests share
+    # The address, the key or the model's name. After good answers: as `BUSY`, since the endpoint may change back.
     UNUSABLE = "unusable"
-    """The address, the key or the model's name. After good answers: as `BUSY`, since the endpoint may change back."""
 
 
 @dataclass(eq=False)
@@ -60,7 +58,6 @@ class EndpointFault(Exception):
 
     @property
     def reason(self) -> Reason:
-        """Why a request has failed that gets no other answer."""
         if self.kind is not FaultKind.REFUSED:
             return Reason.ENDPOINT_FAILED
         # vLLM, OpenAI and NIM all say so in these words.
@@ -102,7 +99,11 @@ def fault_of(error: Exception, route: Route = CHAT) -> EndpointFault:
 
 
 def fault_of_status(status: int, message: str, headers: Mapping[str, str], route: Route) -> EndpointFault:
-    """The fault for an HTTP status, with the message of its answer."""
+    """The fault for an HTTP status, with the message of its answer.
+
+    A 4xx is the request's fault, but for those of a busy endpoint (408, 409, 425, 429) and of the settings (401, 402, 404,
+    405); a 5xx is the endpoint's, or the request's that broke it.
+    """
     text = f"answers {status}: {in_a_line(message)}"
     if status in (401, 403):
         text += f"; the key is what {KEY} holds on the machines that do the work" + (
@@ -141,7 +142,7 @@ def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:
-    """The Retry-After header in seconds from now; it holds seconds or a date. 0 if it is missing or in the past."""
+    # The Retry-After header in seconds from now; it holds seconds or a date. 0 if it is missing or in the past.
     text = headers.get("retry-after", "")
     with contextlib.suppress(ValueError):
         return max(0.0, float(text))

@@ -10,23 +10,14 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from actors.endpoint.faults import (
-    KEY,
-    EndpointFault,
-    FaultKind,
-    Route,
-    display_url,
-    fault_of,
-    fault_of_status,
-    in_a_line,
-)
+from actors.endpoint.faults import KEY, EndpointFault, FaultKind, Route, display_url, fault_of, fault_of_status, in_a_line
 from actors.errors import EndpointError, RunStopped
 
 T = TypeVar("T")
 
 _CONNECT_S = 30.0
+# What reading an answer raises that isn't of its route's form.
 _NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
-"""What reading an answer raises that isn't of its route's form."""
 _STATUS = re.compile("[45][0-9]{2}")
 
 
@@ -41,7 +32,12 @@ def http_client(url: str | None, timeout_s: float) -> Any:
 
 async def send(client: Any, route: Route, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
     """Send a request once; what `read` makes of its answer. Raises `EndpointFault`."""
-    return read_body(await answered(client.post(route.path, cast_to=str, body=body), route), route, read)
+    return read_answer(await post(client, route, body), route, read)
+
+
+async def post(client: Any, route: Route, body: Mapping[str, Any]) -> Any:
+    """The body of the answer to a request, parsed. Raises `EndpointFault`, also if it is no JSON."""
+    return _parsed(await answered(client.post(route.path, cast_to=str, body=body), route), route)
 
 
 async def answered(request: Awaitable[T], route: Route) -> T:
@@ -63,7 +59,7 @@ def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
 
     try:
         with openai.OpenAI(base_url=url, api_key=_key(), max_retries=2, timeout=_CONNECT_S) as client:
-            return read_body(client.get(route.path, cast_to=str), route, _cards)
+            return read_answer(_parsed(client.get(route.path, cast_to=str), route), route, _cards)
     except openai.NotFoundError:
         return None
     except (openai.APIError, ValueError, EndpointFault) as error:
@@ -77,31 +73,30 @@ def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
 
 
 def _cards(body: Any) -> list[Mapping[str, Any]]:
-    """The cards in a list of models; some endpoints give the bare list."""
     listed: list[Mapping[str, Any]] = body if isinstance(body, list) else body["data"]
     return [card for card in listed if isinstance(card["id"], str)]
 
 
-def read_body(text: str, route: Route, read: Callable[[Any], T]) -> T:
+def read_answer(body: Any, route: Route, read: Callable[[Any], T]) -> T:
     """What `read` makes of the body of an answer with status 200.
 
     Raises `EndpointFault` for an error in it, as for that status if its code is one, and if `read` can't read it.
     """
     try:
-        body = json.loads(text)
-    except _NOT_OURS as error:
-        raise _garbled(text, route) from error
-    return read_answer(body, route, read, text)
-
-
-def read_answer(body: Any, route: Route, read: Callable[[Any], T], text: str | None = None) -> T:
-    """The same of a body that is parsed already; `text` is what was parsed, for messages."""
-    try:
         if isinstance(body, dict) and body.get("error"):
             raise _fault_in(body["error"], route)
         return read(body)
     except _NOT_OURS as error:
-        raise _garbled(json.dumps(body) if text is None else text, route) from error
+        # Half a surrogate pair, which JSON can escape, could be written nowhere.
+        text = json.dumps(body, ensure_ascii=False).encode(errors="replace").decode()
+        raise _garbled(text, route) from error
+
+
+def _parsed(text: str, route: Route) -> Any:
+    try:
+        return json.loads(text)
+    except _NOT_OURS as error:
+        raise _garbled(text, route) from error
 
 
 def _garbled(text: str, route: Route) -> EndpointFault:
@@ -110,7 +105,7 @@ def _garbled(text: str, route: Route) -> EndpointFault:
 
 
 def _fault_in(error: Any, route: Route) -> EndpointFault:
-    """The fault for an error under status 200, as gateways answer when the server behind them fails."""
+    # The fault for an error under status 200, as gateways answer when the server behind them fails.
     details = error if isinstance(error, dict) else {"message": error}
     message, code = str(details.get("message") or error), str(details.get("code"))
     if _STATUS.fullmatch(code):
@@ -119,5 +114,4 @@ def _fault_in(error: Any, route: Route) -> EndpointFault:
 
 
 def _key() -> str:
-    """The environment's key; any text for an endpoint that asks for none."""
     return os.environ.get(KEY, "none")

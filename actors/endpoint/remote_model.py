@@ -16,8 +16,8 @@ from actors.settings.endpoint import ModelEndpointSettings
 
 CHAT_RENDERER = 3
 """Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
+# Fields of a model's card that tell what it is.
 _LISTED = ("id", "root", "parent", "max_model_len")
-"""Fields of a model's card that tell what it is."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ class RemoteModel:
 
     @property
     def url(self) -> str:
-        """The endpoint's address for people."""
         return display_url(str(self.settings.endpoint))
 
     @property
@@ -55,7 +54,6 @@ class RemoteModel:
 
     @property
     def longest(self) -> int | None:
-        """The longest prompt in tokens that the endpoint says."""
         limit = self.card.get("max_model_len")
         return limit if isinstance(limit, int) else None
 

@@ -16,8 +16,7 @@ class _Ticket:
     """One request, from its arrival to its answer. `cancel` ends the block of `scope`."""
 
     scope: asyncio.Timeout
-    ahead: int = 0
-    """Requests inside that were admitted earlier and hadn't ended when this one's current deadline was set."""
+    ahead: int = 0  # those inside that were admitted earlier and hadn't ended when this one's current deadline was set
     alarm: asyncio.TimerHandle | None = None
 
     def cancel(self) -> None:
@@ -25,8 +24,8 @@ class _Ticket:
             self.scope.reschedule(asyncio.get_running_loop().time())
 
 
+# The length of a prompt, and what is done when it is admitted.
 _Turn = tuple[int, asyncio.Future[None]]
-"""The length of a prompt, and what is done when it is admitted."""
 
 
 class Admission:
@@ -47,10 +46,9 @@ class Admission:
         self._next: deque[_Turn] = deque()  # those of the context that is being admitted
         self._deadline_s = deadline_s
         self._tickets: set[_Ticket] = set()
-        self._inside: dict[_Ticket, None] = {}  # an ordered set, in the order of admission
+        self._inside: dict[_Ticket, None] = {}  # an ordered set, in the order of admission, which is the engine's order
         self._cause_of_death: str | None = None
-        self.answered = 0
-        """The requests that left without an error."""
+        self.answered = 0  # the requests that left without an error
 
     @property
     def request_count(self) -> int:
@@ -84,7 +82,6 @@ class Admission:
 
     @asynccontextmanager
     async def _turn(self, context: str, length: int) -> AsyncIterator[None]:
-        """Wait for a place, and have it for the block."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(context or turn, []).append((length, turn))
         self._admit()
@@ -122,7 +119,7 @@ class Admission:
         ticket.alarm = asyncio.get_running_loop().call_later(self._deadline_s, self._end_if_stuck, ticket)
 
     def _end_if_stuck(self, ticket: _Ticket) -> None:
-        """Time the request out, unless an earlier one ended since the alarm was set: then it gets a new deadline."""
+        # Time the request out, unless an earlier one ended since the alarm was set: then it gets a new deadline.
         ahead = self._count_ahead(ticket)
         if ahead == ticket.ahead:
             self._time_out(ticket)
@@ -134,7 +131,7 @@ class Admission:
         return next(number for number, other in enumerate(self._inside) if other is ticket)
 
     def _time_out(self, ticket: _Ticket) -> None:
-        """End a request. A time-out isn't progress, so requests behind it get no new deadline from it."""
+        # End a request. A time-out isn't progress, so requests behind it get no new deadline from it.
         for other in itertools.islice(self._inside, self._count_ahead(ticket) + 1, None):
             other.ahead -= 1
         del self._inside[ticket]

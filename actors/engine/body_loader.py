@@ -25,6 +25,7 @@ class BodyLoader(DefaultModelLoader):
     """vLLM's loader of safetensors, but for the tensors whose names begin as its configuration says."""
 
     def __init__(self, load_config: LoadConfig) -> None:
+        # vLLM's loader, which is inherited here, refuses an option that it doesn't know.
         options = dict(load_config.model_loader_extra_config)
         self._left_out = tuple(options.pop(LEFT_OUT))
         super().__init__(replace(load_config, load_format="safetensors", model_loader_extra_config=options))

@@ -40,19 +40,19 @@ OURS = {
     "logprobs_mode": "verdicts are raw log-probabilities",
     "enable_log_requests": "user text stays out of logs",
 }
-"""Arguments that Assay sets, and why or where."""
+"""Arguments that Assay sets, and why or where; a user who gives one of them is told this."""
 
 BODY_FORMAT, LEFT_OUT = "assay-body", "left_out"
 """vLLM's `load_format` for a body without its head's tensors (`body_loader`), and the key of those that it leaves out."""
 _BODY_WORKER = "actors.engine.body_loader.BodyWorker"
-_OF_BODY = ("load_format", "model_loader_extra_config", "worker_extension_cls")
 
+# What the fake engine takes: faults to inject.
 FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s": "float"}
-"""What the fake engine takes: faults to inject."""
 
 ONE_AT_A_TIME = {"max_num_seqs": 1, "enable_prefix_caching": False}
 """A deterministic engine's arguments on a CPU, whose matrix products add up in another order beside other prompts."""
 
+# Annotations of plain values, in words, and their types. Values of others are vLLM's own to check.
 _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "int": ("a whole number", (int,)),
     "float": ("a number", (int, float)),
@@ -60,10 +60,9 @@ _KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "bool": ("true or false", (bool,)),
     "None": ("null", (type(None),)),
 }
-"""Annotations of plain values, in words, and their types. Values of others are vLLM's own to check."""
-_CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})
+_CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})  # the second inherits from the first, in vLLM's same file
+# The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one."""
 
 
 def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
@@ -76,7 +75,10 @@ def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
 
 
 def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
-    """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set."""
+    """Raise `SettingsError` for an argument that vLLM doesn't know, or that isn't the user's to set.
+
+    The message names up to three arguments that are spelled alike, or the setting of ours.
+    """
     for name in user:
         if name in OURS:
             raise SettingsError(f"engine_args can't hold {name!r}: {OURS[name]}")
@@ -112,6 +114,7 @@ def _check_values(user: Mapping[str, Any], annotations: Mapping[str, str]) -> No
 
 
 def _is_of(value: object, kind: str) -> bool:
+    # Python's True is an int: without the second half `max_num_seqs: true` would pass as 1.
     return isinstance(value, _KINDS[kind][1]) and isinstance(value, bool) == (kind == "bool")
 
 
@@ -138,7 +141,10 @@ def check_adapter_precision(precision: str, *, on_cpu: bool) -> None:
 
 
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:
-    """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"). By default vLLM wants a NUMA node for each."""
+    """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"). By default vLLM wants a NUMA node for each.
+
+    More workers than CPUs share them, so that each has at least one.
+    """
     edges = [len(cpus) * position // workers for position in range(workers + 1)]
     shares = [cpus[first:last] or [cpus[first % len(cpus)]] for first, last in itertools.pairwise(edges)]
     return "|".join(",".join(map(str, share)) for share in shares)
@@ -181,21 +187,24 @@ def engine_arguments(
         if adapter_rank > _RANKS[-1]:
             raise SettingsError(f"the adapter has rank {adapter_rank}, and vLLM takes at most {_RANKS[-1]}; merge it")
         arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
-    arguments |= settings.engine_args
-    if on_cpu and settings.deterministic:
-        if conflicts := sorted(settings.engine_args.keys() & ONE_AT_A_TIME.keys()):
-            raise SettingsError(
-                f"a deterministic engine on a CPU sets {' and '.join(conflicts)} itself: leave it out of engine_args"
-            )
-        arguments |= ONE_AT_A_TIME
+    # What the user can't change, nor may believe to have changed.
+    fixed: dict[str, Any] = dict(ONE_AT_A_TIME) if on_cpu and settings.deterministic else {}
     if left_out:
-        if conflicts := sorted(settings.engine_args.keys() & set(_OF_BODY)):
-            raise SettingsError(
-                f"engine_args can't hold {conflicts[0]!r} for this model, whose head is loaded apart from it"
-            )
-        arguments |= dict(zip(_OF_BODY, (BODY_FORMAT, {LEFT_OUT: list(left_out)}, _BODY_WORKER), strict=True))
-    return arguments | {
+        fixed |= {"load_format": BODY_FORMAT, "model_loader_extra_config": {LEFT_OUT: list(left_out)}}
+        fixed["worker_extension_cls"] = _BODY_WORKER
+    if conflicts := sorted(settings.engine_args.keys() & fixed.keys()):
+        why = (
+            "a deterministic engine on a CPU sets it itself"
+            if conflicts[0] in ONE_AT_A_TIME
+            else "the head of this model is loaded apart from it"
+        )
+        raise SettingsError(f"engine_args can't hold {conflicts[0]!r}: {why}; leave it out")
+    return {
+        **arguments,
+        **settings.engine_args,
+        **fixed,
         "runner": "pooling" if task.pools else "generate",
+        # By "auto" vLLM decides by the architecture's name, and takes "embed" for one that it can't tell.
         "convert": "embed" if task is Task.EMBED else "classify" if task.pools else "auto",
         "skip_tokenizer_init": task.pools,
         "tensor_parallel_size": settings.tensor_parallel,

@@ -16,10 +16,9 @@ from actors.engine.vllm_environment import variables
 
 _CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
 _SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
-_LONGEST = 500
-"""Characters of a message that are kept."""
+_LONGEST = 500  # characters of a message that are kept
+# Bytes of the path of a folder for sockets: with a slash and vLLM's 36 characters, of 107 that a socket's may have.
 _LONGEST_PATH = 70
-"""Bytes of the path of a folder for sockets: with a slash and vLLM's 36 characters, of 107 that a socket's may have."""
 
 
 class EngineFolder:

@@ -136,7 +136,7 @@ def actor_environment() -> dict[str, str]:
 
 
 def _find_server() -> _Server:
-    """The server that `SWITCH` names, while it is alive; else this process's own, started unless it runs."""
+    # The server that `SWITCH` names, while it is alive; else this process's own, started unless it runs.
     pid, _, address = os.environ.get(SWITCH, "").partition(":")
     if address and int(pid) != _SERVER._forkserver_pid and _is_running(pid):
         return _shared_server(int(pid), address)
@@ -145,7 +145,6 @@ def _find_server() -> _Server:
 
 
 def _is_running(pid: str) -> bool:
-    """Whether a process exists and isn't a zombie."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
@@ -209,14 +208,13 @@ class ForkedProcess(context.ForkServerProcess):
         return _Popen(process)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What `_launch` pickles: also this environment, and both outputs as descriptors that are sent along."""
+        # What `_launch` pickles: also this environment, and both outputs as descriptors that are sent along.
         return self.__dict__ | {
             "_environment": dict(os.environ),
             "_outputs": tuple(reduction.DupFd(number) for number in (1, 2)),
         }
 
     def run(self) -> None:
-        """In the forked process: take over outputs and environment, then run the target."""
         # First of all, so that no process is left behind if the other steps fail.
         _end_with_server(self._server_pid)
         for number, output in enumerate(self._outputs, 1):
@@ -233,7 +231,7 @@ class ForkedProcess(context.ForkServerProcess):
         super().run()
 
     def _end_with_user(self) -> None:
-        """Kill this process when the one that requested it ends; the server, which others may use, goes on."""
+        # Kill this process when the one that requested it ends; the server, which others may use, goes on.
         starter = multiprocessing.parent_process()
         assert starter is not None
         starter.join()
@@ -244,7 +242,6 @@ class _ForkedWorker(ForkedProcess):
     """A worker of Ray. The process that starts it ends at once; the worker ends with its raylet."""
 
     def _end_with_user(self) -> None:
-        """Kill this process when its raylet ends: Ray itself watches the one that `before_imports` has named to it."""
         with contextlib.suppress(ProcessLookupError):
             select.select([os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))], [], [])
         os.kill(os.getpid(), signal.SIGKILL)
@@ -259,7 +256,10 @@ CONTEXT = _Context()
 
 
 def call(function: Callable[[], Any]) -> Any:
-    """Run a function in a forked process, and return its result or raise its error."""
+    """Run a function in a forked process, and return its result or raise its error.
+
+    Both are pickled, and the function by cloudpickle, so that it may be a closure, as vLLM's own are.
+    """
     with ProcessPoolExecutor(1, CONTEXT) as processes:
         return processes.submit(_call_pickled, cloudpickle.dumps(function)).result()
 

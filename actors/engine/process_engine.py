@@ -11,23 +11,23 @@ import os
 import queue
 import signal
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling
-from actors.errors import EngineDead, EngineError
+from actors.engine.protocol import Engine
 from actors.records import Reason
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# Items that are sent to a process together: sending one takes about as long as comparing two short texts.
 _CHUNK = 64
-"""Items that are sent to a process together: sending one takes about as long as comparing two short texts."""
+# Seconds between two looks at a process's memory, and for a process to start and import on a busy machine.
 _LOOK_S, _START_S = 0.1, 120.0
-"""Seconds between two looks at a process's memory, and for a process to start and import on a busy machine."""
+# Of resident memory. A limit by the kernel would raise MemoryError inside a library, which may take it for an answer.
 _MOST_BYTES = 2 * 2**30
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # prctl's number: the signal that the kernel sends when the parent, here its thread, ends
 
 
 class ProcessEngine(Engine):
@@ -48,18 +48,27 @@ class ProcessEngine(Engine):
         for process in self._processes:
             self._free.put(process)
         self._threads = ThreadPoolExecutor(processes, "processes")
-        self._is_closed = False
+        self._answered = self._under_way = 0
+
+    @property
+    def load(self) -> tuple[int, int]:
+        return self._answered, self._under_way
 
     async def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Reason]:
         """The result of `function` for each item, in their order, or the reason why it has none.
 
-        `function` and items are pickled, 64 items at a time. Raises `EngineDead` once the engine is closed.
+        `function` and items are pickled, 64 items at a time.
         """
-        await self.health()
         run_in_thread = asyncio.get_running_loop().run_in_executor
         chunks = (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
-        results = await asyncio.gather(*(run_in_thread(self._threads, self._run_chunk, function, chunk) for chunk in chunks))
-        return list(itertools.chain.from_iterable(results))
+        self._under_way += len(items)
+        try:
+            works = [run_in_thread(self._threads, self._run_chunk, function, chunk) for chunk in chunks]
+            results = list(itertools.chain.from_iterable(await asyncio.gather(*works)))
+        finally:
+            self._under_way -= len(items)
+        self._answered += len(items)
+        return results
 
     def _run_chunk(self, function: Callable[[Item], Result], chunk: Sequence[Item]) -> list[Result | Reason]:
         process = self._free.get()  # there are as many as threads
@@ -73,32 +82,13 @@ class ProcessEngine(Engine):
         finally:
             self._free.put(process)
 
-    async def pool(
-        self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
-    ) -> Pooled:
-        raise EngineError("there is no model, and so no head")
-
-    async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
-        raise EngineError("there is no model that could write")
-
-    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        raise EngineError("there is no model that could write")
-        yield  # what makes it a generator
-
     async def health(self) -> None:
-        if self._is_closed:
-            raise EngineDead("the engine is closed")
+        """See `Engine`. A process that has ended is started again, so nothing can be wrong with it for long."""
 
-    def kill(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            for process in self._processes:
-                process.end()
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._thread.stop()
+    async def _end(self) -> None:
+        for process in self._processes:
+            process.end()
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class _Process:
@@ -137,14 +127,13 @@ class _Process:
         return reason
 
     def end(self) -> None:
-        """Kill the process, if there is one."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(kill_workers=True)
 
 
 def _begin(prepare: Callable[[], None]) -> None:
-    """In a new process: it ends with the thread that started it, and Ctrl-C isn't for it."""
+    # In a new process: it ends with the thread that started it, and Ctrl-C isn't for it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare()
@@ -161,7 +150,6 @@ def _apply(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Re
 
 
 def _resident_bytes(process: int) -> int:
-    """The memory of a process; 0 if it has ended."""
     try:
         with open(f"/proc/{process}/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -15,19 +15,21 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "ASSAY_TETHER"
+# Shared memory as Python and vLLM name it. Other files in /dev/shm, such as a model's weights, are the user's.
 _SHARED = re.compile(r"/dev/shm/(psm_[0-9a-f]+|[^/\s]+-cpushm_\d+)$")
-"""Shared memory as Python and vLLM name it. Other files in /dev/shm, such as a model's weights, are the user's."""
 
 
 class ProcessReaper:
-    """Kills the processes started inside `marking`, and those that they start, when this process ends or releases them."""
+    """Kills the processes started with its `variables`, and theirs, when this process ends or releases them."""
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
+        # vLLM's processes set their title, which without SPT_NOENV is written over the environment that /proc shows.
+        self.variables = {VARIABLE: self._mark, "SPT_NOENV": "1"}
         # A session of its own: a Ctrl-C in the terminal isn't for the helper. Without site-packages it starts in 20 ms.
         self._helper = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, f"{VARIABLE}={self._mark}"],
@@ -35,22 +37,6 @@ class ProcessReaper:
             text=True,
             start_new_session=True,
         )
-
-    @contextmanager
-    def marking(self) -> Iterator[None]:
-        """Processes started in this block carry the mark."""
-        # vLLM's processes set their title, which would be written over the environment that /proc shows.
-        added = {VARIABLE: self._mark, "SPT_NOENV": "1"}
-        before = {name: os.environ.get(name) for name in added}
-        os.environ.update(added)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
     def note(self) -> None:
         """Tell the helper the shared memory of the started processes: at the end they may be gone, and /proc with them."""
@@ -60,8 +46,8 @@ class ProcessReaper:
                 print(path, file=self._helper.stdin, flush=True)
 
     def release(self) -> None:
-        """Kill the processes that are left. Safe to call twice."""
-        self._helper.communicate()
+        """Kill the processes that remain. Safe to call twice."""
+        self._helper.communicate()  # closes the pipe, and waits for the helper's end
 
 
 def mark_this_process() -> None:
@@ -71,7 +57,6 @@ def mark_this_process() -> None:
 
 
 def _find_marked(mark: bytes) -> Iterator[Path]:
-    """The processes with a mark."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone since, or another user's
             if mark in (entry / "environ").read_bytes().split(b"\0") or _holds_file(entry, b"/memfd:" + mark):
@@ -79,7 +64,6 @@ def _find_marked(mark: bytes) -> Iterator[Path]:
 
 
 def _holds_file(entry: Path, name: bytes) -> bool:
-    """Whether a process has an open file whose name begins so."""
     for file in os.listdir(entry / "fd"):
         with suppress(OSError):  # closed since
             if os.readlink(os.fsencode(entry / "fd" / file)).startswith(name):
@@ -88,7 +72,6 @@ def _holds_file(entry: Path, name: bytes) -> bool:
 
 
 def _find_shared_memory(mark: bytes) -> set[str]:
-    """The shared memory of marked processes."""
     paths: set[str] = set()
     for entry in _find_marked(mark):
         with suppress(OSError):
@@ -98,7 +81,6 @@ def _find_shared_memory(mark: bytes) -> set[str]:
 
 
 def _kill_marked(mark: bytes) -> bool:
-    """Kill all marked processes; whether there were any."""
     killed = False
     for entry in _find_marked(mark):
         with suppress(OSError):

@@ -1,61 +1,52 @@
 """What Assay asks of an inference engine. One module implements it on vLLM, one fakes it.
 
 An engine owns an event loop in a thread of its own, where all its coroutines run. `submit` hands a coroutine over, so a
-block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop through a
-mailbox of one item, and leaving it aborts the request.
+block of a thousand prompts crosses threads once.
 """
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
-from actors.engine.mailbox import Mailbox
-from actors.errors import EngineError
+from actors.errors import EngineDead, EngineError
 
 T = TypeVar("T")
 
-Places = Sequence[int] | None
-"""Positions of a prompt, counted from 0; None is the last token alone."""
+Places = Sequence[int] | None  # positions of a prompt, counted from 0; None is the last token alone
 
 
 class Task(StrEnum):
     """What an engine is started for; each engine does one of these."""
 
-    CLASSIFY = "classify"
-    """The head's outputs at the last token."""
-    TOKEN_CLASSIFY = "token_classify"
-    """The head's outputs at every position."""
-    EMBED = "embed"
-    """The outputs at the last token of a head that is applied to the engine's hidden states, outside of its model."""
+    CLASSIFY = "classify"  # the head's outputs at the last token
+    TOKEN_CLASSIFY = "token_classify"  # the head's outputs at every position
+    EMBED = "embed"  # the outputs at the last token of a `StateHead`, which is outside of the engine's model
     GENERATE = "generate"
-    VERIFY = "verify"
-    """No model: code compares texts."""
+    VERIFY = "verify"  # no model: code compares texts
 
     @property
     def pools(self) -> bool:
-        """Whether it returns the outputs of a head."""
         return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY, Task.EMBED)
 
     @property
     def writes(self) -> bool:
-        """Whether it returns text."""
         return self is Task.GENERATE
 
     @property
     def deadline_s(self) -> float:
-        """The default deadline of a prompt in seconds: a judge may generate for half an hour."""
+        """The default deadline of a prompt in seconds."""
+        # A judge that reasons writes for half an hour; code that takes over ten seconds for two texts never ends.
         return {Task.GENERATE: 3600.0, Task.VERIFY: 10.0}.get(self, 600.0)
 
     @property
     def every_position(self) -> bool:
-        """Whether it returns the head's outputs at every position of a prompt, and not only at its last token."""
         return self is Task.TOKEN_CLASSIFY
 
 
@@ -93,7 +84,6 @@ class Pooled:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The outputs at the last of the requested positions."""
         return self.rows[-1]
 
 
@@ -102,7 +92,7 @@ class Generation:
     """One sample of text. `finish_reason` is vLLM's: `stop` if the model ended by itself, `length` if it was cut off.
 
     `logprobs` has one mapping per entry of `token_ids` (token id to natural-log probability before temperature), empty
-    unless `Sampling.verdict_ids` asked for it. A stream yields the text so far, with `finish_reason` None until the end.
+    unless `Sampling.verdict_ids` asked for it.
     """
 
     text: str
@@ -124,21 +114,19 @@ class StateHead(Protocol):
         """The lengths at which a prompt is cut, whose last tokens' states it takes; the last is the whole prompt's."""
 
     def outputs(self, *states: Any) -> tuple[float, ...]:
-        """The outputs by these states, which are tensors of torch, [hidden] each."""
+        """The outputs by these states, one for each of `ends`, which are tensors of torch, [hidden] each."""
 
 
 class Engine(ABC):
     """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs.
 
-    Whoever cancels a coroutine gives up on its request.
+    Whoever cancels a coroutine gives up on its request. An engine implements what its task needs: the rest raises
+    `EngineError`.
     """
 
-    max_model_len: int
-    """The longest prompt in tokens, including what is generated."""
-    reads_ids: ClassVar[bool] = True
-    """Whether the ids of prompts are tokens, and no bytes of messages."""
-    runner: str
-    """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
+    max_model_len: int  # the longest prompt in tokens, with what is generated
+    reads_ids: ClassVar[bool] = True  # the ids of prompts are tokens, and no bytes of messages
+    runner: str  # vLLM's model runner, `V1` or `V2`, for messages and for a run's record
     _admission: Admission
 
     def __init__(self) -> None:
@@ -153,7 +141,6 @@ class Engine(ABC):
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
         return self._thread.submit(work)
 
-    @abstractmethod
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, context: str = "", activated: bool = False, uncached: bool = False
     ) -> Pooled:
@@ -166,44 +153,41 @@ class Engine(ABC):
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
         the last token.
         """
+        raise EngineError("this engine has no head")
 
-    @abstractmethod
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
         """`sampling.n` samples. `context` is as in `pool`."""
-
-    @abstractmethod
-    def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        """A sample each time that it has grown, on the engine's loop."""
-
-    async def stream(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
-
-        A reader slower than the model skips states of the text, never its end.
-        """
-        if sampling.n != 1:
-            raise EngineError(f"a stream is one sample, not {sampling.n}")
-        mailbox: Mailbox[Generation] = Mailbox()
-
-        async def fill() -> None:
-            async with aclosing(self.grow(ids, sampling)) as states:
-                async for state in states:
-                    mailbox.put(state)
-
-        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as states:
-            async for state in states:
-                yield state
+        raise EngineError("this engine writes no text")
 
     @abstractmethod
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
 
-    @abstractmethod
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
+        with contextlib.suppress(EngineDead):  # it was closed before
+            self.submit(self._end()).result()
+            self._thread.stop()
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """What is to be done on the loop before it stops."""
+
+
+def check_ids(ids: Sequence[int], vocabulary: int) -> None:
+    """Raise `EngineError` for a prompt without tokens, or with an id that isn't below `vocabulary`."""
+    if not ids:
+        raise EngineError("the prompt has no tokens")
+    for token in (min(ids), max(ids)):
+        if not 0 <= token < vocabulary:
+            raise EngineError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
 
 
 def positions(ids: Sequence[int], at: Places, every_position: bool) -> Sequence[int]:
-    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position. Raises `EngineError`."""
+    """The positions where `Engine.pool` reads; `every_position`: the engine can read any position.
+
+    Raises `EngineError` for a position outside of the prompt, or one that the engine can't read.
+    """
     last = len(ids) - 1
     if at is None:
         return (last,)

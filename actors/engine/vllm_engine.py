@@ -28,15 +28,10 @@ from pydantic import ValidationError
 from actors.checkpoint.checkpoint_files import Adapter
 from actors.engine import fork_server
 from actors.engine.admission import Admission
-from actors.engine.engine_arguments import (
-    check_adapter_precision,
-    check_installed,
-    cpu_shares,
-    engine_arguments,
-)
+from actors.engine.engine_arguments import check_adapter_precision, check_installed, cpu_shares, engine_arguments
 from actors.engine.engine_folder import EngineFolder
 from actors.engine.process_reaper import ProcessReaper
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, StateHead, Task, positions
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, StateHead, Task, check_ids, positions
 from actors.engine.vllm_environment import set_environment, variables
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
@@ -187,15 +182,15 @@ class VllmEngine(Engine):
         self._closing = threading.Lock()
         try:
             self.submit(self._start(arguments, online)).result()
-        except BaseException:
+        except BaseException:  # a Ctrl-C as well: it would leave vLLM's processes, which hold the GPU
             self._clean_up()
             raise
         if self._lora is not None:
-            # Here, where an error ends the run: at the first request it would be the reason of one row, and so of every row.
+            # Here, where an error ends the run: at the first request it would be the reason of one row, and so of all.
             try:
                 self.submit(self._load_adapter(self._lora)).result()
             except BaseException:
-                self.close()
+                self.close()  # and not by killing processes: vLLM would warn of a core that ended unexpectedly
                 raise
 
     async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
@@ -205,7 +200,7 @@ class VllmEngine(Engine):
         try:
             with (
                 self._folder.in_use(sockets=arguments.get("distributed_executor_backend") != "ray"),
-                self._reaper.marking(),
+                variables(self._reaper.variables),
                 _variables(workers, self._settings.deterministic),
             ):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
@@ -237,7 +232,7 @@ class VllmEngine(Engine):
         self._watcher = asyncio.create_task(self._watch())
 
     async def _load_adapter(self, lora: LoRARequest) -> None:
-        """Load the adapter before its first request: one that can't be read would kill the engine inside a request."""
+        # Load the adapter before its first request: one that can't be read would kill the engine inside a request.
         async with self._admitted():
             try:
                 await self._engine.add_lora(lora)
@@ -270,7 +265,6 @@ class VllmEngine(Engine):
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
     async def _encode(self, ids: Sequence[int], activated: bool, uncached: bool) -> Any:
-        """vLLM's output for a prompt, which has a place."""
         prompt = _checked_prompt(ids, self._vocabulary)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
@@ -283,15 +277,10 @@ class VllmEngine(Engine):
         return output
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, context: str = "") -> tuple[Generation, ...]:
-        samples = _samples(await _last_output(self._outputs(ids, sampling, RequestOutputKind.FINAL_ONLY, context)))
+        samples = _samples(await _last_output(self._outputs(ids, sampling, context)))
         if len(samples) != sampling.n:
             raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
         return samples
-
-    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
-        async with aclosing(self._outputs(ids, sampling, RequestOutputKind.CUMULATIVE)) as outputs:
-            async for output in outputs:
-                yield _samples(output)[0]
 
     async def health(self) -> None:
         """See `Engine`. An engine that hasn't answered a request yet may be compiling.
@@ -303,7 +292,7 @@ class VllmEngine(Engine):
     def close(self) -> None:
         with self._closing:
             try:
-                self.submit(self._stop()).result()
+                self.submit(self._end()).result()
             except EngineDead:  # it was closed before
                 return
             try:
@@ -319,18 +308,16 @@ class VllmEngine(Engine):
         if self._placement is not None:
             self._placement.release()
 
-    async def _stop(self) -> None:
+    async def _end(self) -> None:
         self._watcher.cancel()
         self._admission.die("it was closed")
         if self._engine.output_handler is not None:
             self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
 
-    async def _outputs(
-        self, ids: Sequence[int], sampling: Sampling, kind: RequestOutputKind, context: str = ""
-    ) -> AsyncGenerator[Any, None]:
+    async def _outputs(self, ids: Sequence[int], sampling: Sampling, context: str) -> AsyncGenerator[Any, None]:
         prompt = _checked_prompt(ids, self._vocabulary)
         async with self._admitted(context, len(ids)):
-            params = _sampling_params(sampling, kind)
+            params = _sampling_params(sampling)
             outputs = self._engine.generate(prompt, params, next(self._ids), lora_request=self._lora)
             async with aclosing(outputs):
                 async for output in outputs:
@@ -344,7 +331,7 @@ class VllmEngine(Engine):
 
     @asynccontextmanager
     async def _admitted(self, context: str = "", length: int = 0) -> AsyncIterator[None]:
-        """A place inside vLLM, with vLLM's errors turned into ours. vLLM aborts a request whose block is cancelled."""
+        # A place inside vLLM, with vLLM's errors turned into ours. vLLM aborts a request whose block is cancelled.
         try:
             async with self._admission.place(context if self._meets else "", length):
                 yield
@@ -369,7 +356,6 @@ class VllmEngine(Engine):
                 self._declare_dead("its engine core failed")
 
     async def _check_core(self, at_most_s: float | None = None) -> None:
-        """Wait, up to a time, for the engine core to answer a probe. Raises `EngineDead` if it can't."""
         self._admission.check()
         if self._probe is None or self._probe.done():  # one probe at a time, however many wait for it
             self._probe = asyncio.create_task(self._probe_core())
@@ -377,7 +363,6 @@ class VllmEngine(Engine):
         self._admission.check()
 
     async def _probe_core(self) -> None:
-        """Send one probe to the engine core, and declare it dead if it doesn't answer in time."""
         limit_s = COLD_PROBE_TIMEOUT_S if self._is_cold else PROBE_TIMEOUT_S
         try:
             async with asyncio.timeout(limit_s):
@@ -388,35 +373,29 @@ class VllmEngine(Engine):
             self._declare_dead("its engine core failed")
 
     def _shutdown_error(self) -> EngineDead:
-        """The error for a request that vLLM aborted by itself, which it only does when it shuts down."""
         return self._declare_dead("its engine core is shutting down")
 
     def _declare_dead(self, cause: str) -> EngineDead:
-        """Fail every request. Only the first cause counts, with what the processes had logged as an error by then."""
+        # Fail every request. Only the first cause counts, with what the processes had logged as an error by then.
         logged = self._folder.read_error()
         return self._admission.die(cause if logged is None else f"{cause}: {logged}")
 
 
 def _checked_prompt(ids: Sequence[int], vocabulary: int) -> TokensInput:
-    """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core."""
-    prompt = list(ids)
-    if not prompt:
-        raise EngineError("the prompt has no tokens")
-    for token in (min(prompt), max(prompt)):
-        if not 0 <= token < vocabulary:
-            raise EngineError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
-    return tokens_input(prompt)
+    # Without a tokenizer vLLM doesn't check the ids, and one out of the vocabulary kills the engine core.
+    check_ids(ids, vocabulary)
+    return tokens_input(list(ids))
 
 
 async def _last_output(outputs: AsyncGenerator[Any, None]) -> Any:
-    """The last output of a request: the finished one, since a series that breaks off raises."""
+    # The last output of a request: the finished one, since a series that breaks off raises.
     async with aclosing(outputs):
         async for output in outputs:
             last = output
     return last
 
 
-def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingParams:
+def _sampling_params(sampling: Sampling) -> SamplingParams:
     return SamplingParams(
         n=sampling.n,
         temperature=sampling.temperature,
@@ -426,7 +405,7 @@ def _sampling_params(sampling: Sampling, kind: RequestOutputKind) -> SamplingPar
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),
         skip_special_tokens=not sampling.keep_special,
-        output_kind=kind,
+        output_kind=RequestOutputKind.FINAL_ONLY,
         # Never together with `logprobs=n`: on vLLM's first runner one such request takes the ids from all others of a batch.
         logprob_token_ids=list(sampling.verdict_ids) or None,
         structured_outputs=None if sampling.schema is None else StructuredOutputsParams(json=sampling.schema),
@@ -454,7 +433,6 @@ def _cached_and_computed(output: Any) -> tuple[int, int]:
 
 
 def _root_message(error: BaseException) -> str:
-    """The message of the error that started a chain of errors."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, ValidationError):

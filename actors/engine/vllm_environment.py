@@ -20,7 +20,10 @@ def set_environment() -> None:
 
 @contextmanager
 def variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for the processes that are started in this block, but for those that the user has set."""
+    """Set variables for the processes that are started in this block, but for those that the user has set.
+
+    The environment is the process's: engines that are started in two threads at a time would see each other's.
+    """
     added = {name: value for name, value in values.items() if name not in os.environ}
     os.environ.update(added)
     try:

@@ -89,7 +89,7 @@ def _config(model: str, checkpoint: Checkpoint, family: LogitHead) -> dict[str, 
 
 
 def _write_head(checkpoint: Checkpoint, family: LogitHead, file: Path) -> None:
-    """The rows as float32, so that their difference loses nothing."""
+    # The rows as float32, so that their difference loses nothing.
     from safetensors import safe_open  # with torch, seconds of import; numpy knows no bfloat16
     from safetensors.torch import save_file
 

@@ -36,15 +36,15 @@ _NODE = "ray.io/node-id"  # the label that Ray gives each node
 _CARD = "accelerator_type:"  # begins the name of the resource that says a node's type of card
 _CARDS = {"H100": CARDS["H100"], "A100-80G": CARDS["A100"], "H200": CARDS["H200"], "B200": CARDS["B200"]}
 _LARGEST = {"H100": CARDS["H100-NVL"].memory}  # which Ray calls the same
+# Arguments of vLLM by which a card may hold less than a checkpoint's weights in their precision.
 _LIGHTENS = frozenset(
     {"quantization", "quantization_config", "load_format", "hf_overrides", "cpu_offload_gb", "offload_group_size"}
 )
-"""Arguments of vLLM by which a card may hold less than a checkpoint's weights in their precision."""
+# Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
+# stays open before the nodes are checked again.
 _QUIET_S, _ASK_FOR_S = 10.0, 10.0
-"""Seconds that GPUs whose last engine is just ending are waited for without a message, and seconds that a request for GPUs
-stays open before the nodes are checked again."""
+# Seconds to wait for a group whose GPUs were free a moment ago; if it isn't ready then, another engine has taken them.
 _READY_S = 30.0
-"""Seconds to wait for a group whose GPUs were free a moment ago; if it isn't ready then, another engine has taken them."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def cluster_gpus() -> int:
 
 
 def engine_gpus(settings: EngineSettings) -> int:
-    """GPUs that an engine takes; 0 in a cluster without GPUs that doesn't autoscale."""
+    """GPUs that an engine takes, of all its nodes together; 0 in a cluster without GPUs that doesn't autoscale."""
     if not ray.is_initialized() or settings.engine != "vllm":
         return 0
     return _layout(settings).gpus if settings.autoscaled or cluster_gpus() else 0
@@ -182,7 +182,10 @@ def nodes_for(layout: Layout, gpus: Mapping[str, float]) -> list[str] | None:
 
 
 def with_node(own_node: str, nodes: Sequence[str], layout: Layout, free: Mapping[str, float]) -> list[str]:
-    """The nodes of an engine, with its own among them if that has room, so that the first stage runs beside the engine."""
+    """The nodes of an engine, with its own among them if that has room, so that the first stage runs beside the engine.
+
+    `free` has the free GPUs of each node. The own node comes first, in the place of the last of `nodes`.
+    """
     groups = int(free.get(own_node, 0.0)) // layout.tensor_parallel
     if own_node in nodes or not nodes:
         return list(nodes)
@@ -222,7 +225,7 @@ def _layout(settings: EngineSettings) -> Layout:
 
 
 def _name() -> str:
-    """The name of a new group, by which `sweep` finds its actor; empty in a driver, whose groups Ray frees by itself."""
+    # The name of a new group, by which `sweep` finds its actor; empty in a driver, whose groups Ray frees by itself.
     actor = ray.get_runtime_context().get_actor_id()
     return f"{_NAME}:{actor}:{secrets.token_hex(4)}" if actor else ""
 
@@ -233,7 +236,7 @@ def is_wanted(actor: str) -> bool:
 
 
 def _is_owner_alive(actor: str) -> bool:
-    """Whether a group's actor still uses it. A group of the calling actor is from an earlier process of it: not used."""
+    # Whether a group's actor still uses it. A group of the calling actor is from an earlier process of it: not used.
     return actor != ray.get_runtime_context().get_actor_id() and is_wanted(actor)
 
 
@@ -253,7 +256,6 @@ def _create_group(layout: Layout, nodes: Sequence[str]) -> PlacementGroup | None
 
 
 def _card_of(node: Mapping[str, float]) -> str:
-    """The type of a node's cards, as Ray names it; empty if Ray doesn't know it."""
     return next((name.removeprefix(_CARD) for name in node if name.startswith(_CARD)), "")
 
 

@@ -13,7 +13,7 @@ from actors.contracts.verifier import Verifier
 from actors.endpoint.account import Notes
 from actors.endpoint.endpoint_engine import EndpointEngine
 from actors.endpoint.remote_model import RemoteModel
-from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
+from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault
 from actors.engine.process_engine import ProcessEngine
 from actors.engine.protocol import Engine, Sampling, Task
 from actors.errors import EngineError
@@ -28,12 +28,14 @@ ANY_OBJECT = {
     "required": ["score"],
     "additionalProperties": False,
 }
-Report = Callable[[str], object]
-"""Called with the name of each step of an engine's start, as it begins."""
+Report = Callable[[str], object]  # called with the name of each step of an engine's start, as it begins
 
 
 def engine_identity(model: RewardModel, settings: EngineSettings) -> str | None:
-    """What an engine is, whoever asks it: models of equal ones can share an engine. None for a verifier or an endpoint."""
+    """What an engine is, whoever asks it: models of equal ones can share an engine. None for a verifier or an endpoint.
+
+    The family counts only where it has a head of its own, so that two judges of one model share its engine.
+    """
     if model.task is Task.VERIFY or model.remote is not None:
         return None
     started_with = (model.model, model.revision, model.adapter, model.task, model.dtype, model.context, model.labels)
@@ -145,14 +147,13 @@ def _fake_engine(
     die_after: int | None = None,
     latency_s: float = 0.0,
 ) -> FakeEngine:
-    """A fake engine; its engine arguments are faults to inject."""
-    faults = Faults({int(token): FakeFault(fault) for token, fault in (at or {}).items()}, die_after)
     return FakeEngine(
         model.labels,
         model.context,
         max_in_flight=settings.max_in_flight or IN_FLIGHT,
         request_timeout_s=settings.request_timeout_s or model.task.deadline_s,
         latency_s=latency_s,
-        faults=faults,
+        at={int(token): FakeFault(fault) for token, fault in (at or {}).items()},  # JSON's keys are texts
+        die_after=die_after,
         every_position=model.task.every_position,
     )

@@ -24,9 +24,11 @@ SYSTEM_TURN = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
 )
+# The head's columns in their order: four that the published model wasn't trained on, then HelpSteer2's five.
 UNTRAINED = ("quality", "toxicity", "humor", "creativity")
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 _LABELS = len(UNTRAINED) + len(ATTRIBUTES)
+# The card's weights for one number: verbosity counts against a response.
 CARD_WEIGHTS = dict(zip(ATTRIBUTES, (0.3, 0.74, 0.46, 0.47, -0.33), strict=True))
 _SPEAKERS: Mapping[str, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
 
@@ -55,12 +57,11 @@ class Attributes(Family):
     fitting_labels = _LABELS
     roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     last_token = "<extra_id_2>"
-    begins = 0
+    begins = 0  # NeMo's text begins with <extra_id_0>, and no BOS
     ways = frozenset({"all_outputs", "steerlm_rounding"})
     control_texts = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        """What a converted checkpoint must hold, since the published one is NeMo's own format."""
         super().check(checkpoint, published, tensor_parallel)
         if checkpoint.tensors and "score.bias" not in checkpoint.tensors:
             raise ModelError(

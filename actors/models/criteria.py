@@ -30,21 +30,23 @@ from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
-from actors.records import Message, Prompt, Reading, Reason, Response, Role, ScoreRequest
+from actors.records import Message, Prompt, Reading, Reason, Role, ScoreRequest
 from actors.text.tool_calls import WRITTEN_CALL
 from actors.verdicts.parsing import objects, the_only
 
+# Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's.
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
-"""Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's."""
 _KEYS = (_TEXTS, _WEIGHTS, _NAMES, ("choices",), ("gate",))
 _LISTS = ("criteria", "rubrics")
+# Key of what is a part of a row's criteria, whose weight alone may be negative.
 _PART = "assay_part"
-"""Key of what is a part of a row's criteria, whose weight alone may be negative."""
 _WORDS = ("no", "yes")
+# Each criterion is an object of the answer's schema, so their number and the length of reasons bound an answer's tokens.
 _MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 300
+# A hundred of these sum in float64 without a rounding that shows in a reward.
 _MOST_WEIGHT = 10**6
+# A gate is passed by a value above it; of several votes, their mean.
 _PASSED = 0.5
-"""A gate is passed by a value above it; of several votes, their mean."""
 _PROMPT = """\
 Judge the last answer of this conversation by the criteria below, each by itself. How long the answer is, and how sure it \
 sounds, is of no account.
@@ -63,7 +65,10 @@ Answer with one JSON object that has, under each criterion's name, an object wit
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """What a response is judged by. `choices` are the words of a verdict, the worst first."""
+    """What a response is judged by. `choices` are the words of a verdict, the worst first.
+
+    The value of a verdict is its rank among them, from 0 for the worst to 1 for the best.
+    """
 
     name: str
     text: str
@@ -73,9 +78,13 @@ class Criterion:
     """Whether the reward is 0 for a response that doesn't pass it."""
 
 
+# The same text is read for the prompt, for its schema, for each vote and for the reward.
 @lru_cache(maxsize=1024)
 def read_criteria(text: str) -> tuple[Criterion, ...]:
-    """The criteria in the JSON of a row's column. Raises `Rejected` with what is wrong with them."""
+    """The criteria in the JSON of a row's column. Raises `Rejected` with what is wrong with them.
+
+    A list, or an object that has it as `criteria` or `rubrics`. An item is a text, or an object with a text.
+    """
     try:
         listed = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -123,7 +132,7 @@ def _read_criterion(item: object, number: int) -> Criterion:
 
 
 def _check_keys(item: Mapping[str, Any], number: int) -> None:
-    """Raise `Rejected` for a misspelt key; others, as HealthBench's `tags`, may be there: no list of them is complete."""
+    # Raise `Rejected` for a misspelt key; others, as HealthBench's `tags`, may be there: no list of them is complete.
     missing = [name for names in _KEYS if _first(item, names) is None for name in names]
     for key in sorted(item.keys() - set(itertools.chain.from_iterable(_KEYS))):
         word = key.lower()
@@ -134,7 +143,6 @@ def _check_keys(item: Mapping[str, Any], number: int) -> None:
 
 
 def _part_of(criterion: Criterion) -> str:
-    """The JSON of a criterion that is asked about by itself."""
     return json.dumps({_LISTS[0]: [asdict(criterion)], _PART: True}, ensure_ascii=False)
 
 
@@ -143,19 +151,23 @@ def _first(item: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 
 def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> float:
-    """The reward, 0 to 1, of the value of each criterion, 0 to 1."""
+    """The reward, 0 to 1, of the value of each criterion, 0 to 1.
+
+    0 if a gate isn't passed. With a negative weight the sum may leave the scale, and is clipped to it.
+    """
+    # `<=`: half of the votes don't pass a gate.
     if any(criterion.gate and values[criterion.name] <= _PASSED for criterion in criteria):
         return 0.0
+    # `fsum` is exact in any order, so a reward doesn't depend on that of the criteria.
     total = math.fsum(criterion.weight * values[criterion.name] for criterion in criteria)
     most = math.fsum(criterion.weight for criterion in criteria if criterion.weight > 0)
     return min(1.0, max(0.0, total / most)) if most else 0.0
 
 
 def _golden(reference: str, reward: float) -> Golden:
-    """The reward of 7 by this reference: for being as it says, less for having more words."""
+    # The reward of 7 by this reference: for being as it says, less for having more words.
     fields = {CRITERIA: '["correctness", {"text": "verbosity", "weight": -1}]', REFERENCE: reference}
-    request = ScoreRequest((Message(Role.USER, "What is 3 + 4?"),), (Response("golden", "7"),), fields=fields)
-    return Golden(request, (reward,), 0.0)
+    return Golden.answers("What is 3 + 4?", {"7": reward}, 0.0, fields=fields)
 
 
 class Criteria(Judge):
@@ -182,13 +194,11 @@ class Criteria(Judge):
     field_names = (CRITERIA, REFERENCE)
     needed_fields = (CRITERIA,)
     criteria: tuple[Criterion, ...] = ()
-    """Those of one prompt; of no prompt, none."""
 
     def example_field(self, name: str, word: str) -> str:
         return json.dumps([asdict(Criterion("c1", word))]) if name == CRITERIA else word
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """A question for each response, or for each response and criterion."""
         questions = super().questions(request, among)
         if self.asks.criteria_calls == "all" or CRITERIA not in request.fields:
             return questions
@@ -225,12 +235,13 @@ class Criteria(Judge):
         return tuple(map(str.strip, question.written))
 
     def opening(self, text: str) -> str:
-        """Empty: the engine forces the text into JSON from its first token, even after a begin mark."""
+        # Empty: the engine forces the text into JSON from its first token, even after a begin mark.
         return ""
 
     def for_prompt(self, prompt: Prompt) -> Self:
         judge = copy.copy(self)
         judge.criteria = _criteria_of(prompt)
+        # The engine can write nothing but this prompt's names and words, in the order in which the prompt lists them.
         judge.card = replace(self.card, schema=json.dumps(_schema(judge.criteria)))
         return judge
 
@@ -241,7 +252,7 @@ class Criteria(Judge):
         return self._verdict(values)
 
     def _read_block(self, block: Mapping[str, Any]) -> tuple[float, ...]:
-        """The value of each criterion. Raises `Unreadable` unless each has a verdict in its words."""
+        # The value of each criterion. Raises `Unreadable` unless each has a verdict in its words.
         verdicts = [block.get(criterion.name) for criterion in self.criteria]
         words = [verdict.get("verdict") if isinstance(verdict, Mapping) else None for verdict in verdicts]
         if not all(word in criterion.choices for word, criterion in zip(words, self.criteria, strict=True)):
@@ -262,7 +273,6 @@ class Criteria(Judge):
     def readings(
         self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]
     ) -> Mapping[int, Reading]:
-        """The reward by each criterion's value, which is the mean of the votes on it, in whichever prompt they are."""
         # With a call for each criterion the votes on each are in prompts of their own, maybe of different numbers: a mean of
         # rewards of votes doesn't exist then, so the reward is that of the means.
         readings = {}
@@ -292,7 +302,6 @@ def _criteria_of(prompt: Prompt) -> tuple[Criterion, ...]:
 
 
 def _schema(criteria: Sequence[Criterion]) -> dict[str, Any]:
-    """The form of an answer: an object for each criterion, in their order."""
     return {
         "type": "object",
         "properties": {

@@ -76,6 +76,7 @@ class GenrmPrinciple(ByPrinciple, Judge):
 
         A principle with more readable verdicts than another has its last ones left out.
         """
+        # A list per principle, and from here on one per vote. Not strict: a reward needs a number for each principle.
         numbers = [[verdict.scores[0][_NUMBER] for verdict in judgement.verdicts] for judgement in about]
         return [[self.combined(vote, weights) for vote in zip(*numbers, strict=False)]]
 

@@ -37,7 +37,7 @@ class Grader(Verifier):
         return tuple(sorted(field_name(name) for name in places - {"", OUTPUT}))
 
     def texts(self, request: ScoreRequest, position: int) -> Texts:
-        """Input and reference of each string_check or text_similarity, in their order."""
+        # Input and reference of each string_check or text_similarity, in their order.
         response = request.responses[position].content
         return tuple(
             "".join(text + _field(request, response, name) for text, name in pieces(template))
@@ -78,7 +78,7 @@ def _field(request: ScoreRequest, response: str, name: str) -> str:
 
 
 def _value(grader: Mapping[str, Any], text: str, reference: str) -> float:
-    """The number of a text_similarity, 0 to 1, or of a string_check, 1 or 0: `ilike` is `like` in any case."""
+    # The number of a text_similarity, 0 to 1, or of a string_check, 1 or 0: `ilike` is `like` in any case.
     if grader["type"] == "text_similarity":
         return fuzzy_match(text, reference)
     match grader["operation"]:

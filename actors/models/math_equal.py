@@ -13,16 +13,18 @@ from actors.errors import Rejected, Unreadable
 from actors.records import Reason
 
 _DELIMITED = re.compile(r"\$|\\boxed|\\\(|\\\[|\\begin")
+# Words, other letters than Latin and Greek ones, and the marks of sentences: no formula has them.
 _WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}|[^\W\d_A-Za-z\u0370-\u03ff]|[:;?]\s|\w\n")
+# A number with a unit: "12 square miles", "5 km/h", "4\text{ cm}".
 _WITH_UNIT = re.compile(
     r"[-+]?[€£¥]?[\d.,/]*\d(\s(square |cubic )?[A-Za-z]{2,}(/[A-Za-z]+)?|(\\[,; ]|\s)?\\text\{[^{}]*\})(\^?\d)?\.?"
 )
+# 1e-3 and 3 million, of which math-verify reads the 1 and the 3.
 _SCALED = re.compile(r"(?<![\d.,])([\d.,]*\d)(?:[eE][+-]?\d|\s*(?:hundred|thousand|million|billion|dozen)\b)")
-"""1e-3 and 3 million, of which math-verify reads the 1 and the 3."""
+# 1e-3, in a formula 1 times e less 3; 3 1/2, half or three halves; and dates, which are differences or quotients.
 _MISREAD = re.compile(r"\d[eE][+-]?\d|\d\s+\d+/\d|\b\d{4}-\d\d?-\d|\d/\d+/\d")
-"""1e-3, in a formula 1 times e less 3; 3 1/2, half or three halves; and dates, which are differences or quotients."""
+# What a formula without dollars may hold that math-verify leaves out: of 2\pi it takes the 2.
 _LETTERED = re.compile(r"[A-Za-z\\^!:,]")
-"""What a formula without dollars may hold that math-verify leaves out: of 2\\pi it takes the 2."""
 
 
 class MathEqual(Verifier):
@@ -62,7 +64,6 @@ class MathEqual(Verifier):
 
 
 def _parse_reference(reference: str) -> list[Any]:
-    """What a reference stands for; empty if nothing."""
     text = reference.rpartition("####")[2].strip()
     if not (_is_bare(text) or _DELIMITED.search(text) or _WITH_UNIT.fullmatch(text)):
         return []  # a sentence, whose last number may be any
@@ -70,18 +71,19 @@ def _parse_reference(reference: str) -> list[Any]:
 
 
 def _is_bare(text: str) -> bool:
-    """Whether a text is a formula without dollars. One with words is none: in a box each letter would be a factor."""
+    # Whether a text is a formula without dollars. One with words is none: in a box each letter would be a factor.
     return not (_DELIMITED.search(text) or _WORD.search(text) or _WITH_UNIT.fullmatch(text))
 
 
 def _parse(text: str, *, is_formula: bool) -> list[Any]:
-    """What math-verify reads; empty if nothing, or not what stands there, or what has no value."""
+    # What math-verify reads; empty if nothing, or not what stands there, or what has no value.
     import sympy
     from math_verify import parse
 
     parsed: list[Any] = parse(f"\\boxed{{{text}}}" if is_formula else text, parsing_timeout=None)
     digits = re.sub(r"\D", "", read := str(parsed[-1]) if parsed else "")
     is_part = any(re.sub(r"\D", "", scaled[1]) == digits for scaled in _SCALED.finditer(text))
+    # SymPy's infinity without a sign, as of 1/0, and its "not a number" are no answers.
     has_no_value = any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in parsed)
     return [] if is_part or has_no_value or _MISREAD.search(read) else parsed
 

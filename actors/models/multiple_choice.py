@@ -6,10 +6,13 @@ from actors.contracts.verifier import Verifier, without_weights
 from actors.errors import Rejected, Unreadable
 from actors.records import Reason
 
+# What may stand around a letter: emphasis, quotation marks, brackets, LaTeX's \text{ and dollars.
 _MARKS = r"(?:\\(?:text|math)\w*\{|[\s*_`\"'“(\[{$\\])*"
+# A full stop that isn't that of `C. elegans` or B.C.
 _STOP = r"[*_`]*\.(?=[*_`]*(?:\s+[^\sa-z]|\W*$))"
-"""A full stop that isn't that of `C. elegans` or B.C."""
+# How a letter ends that begins an item, `B)`, `B:` or `B.`, or that is all there is.
 _ITEM = rf"(?:[*_`\"'”)\]}}$.]*\s*$|[*_`]*(?:[)\]]|:(?!\w))|{_STOP})"
+# How one ends that was stated. A capitalised word may follow, but not A and I, which are words themselves ("A Frenchman").
 _CLOSES = (
     rf"(?:(?<![AI])\s+[A-Z][a-z]|[)\]]|{_STOP}"
     r"|[*_`\"'”)\]}$\\]*(?:[^\S\n]*(?:\n|$)|[,;:!](?!\w)|\.\W*$|\s+(?:because|since|as|[-–—])\s))"
@@ -19,6 +22,7 @@ _STATES = re.compile(
 )
 _BOXED = re.compile(r"((?:[^{}]|\{[^{}]*\})*)\}")
 _SENTENCE_END = re.compile(r"[.!?]\s|\n")
+# A sentence that denies, doubts or supposes states no answer: "it is unlikely that the answer is B".
 _NEGATES = re.compile(
     r"n['’]t\b|(?i:\b(?:not|never|neither|nor|cannot|false|incorrect|wrong|worst|worse|least|unlikely|doubt|if|whether)\b)"
 )
@@ -49,7 +53,7 @@ class MultipleChoice(Verifier):
 
 
 def _chosen(text: str, letters: str) -> str | None:
-    """The letter that a text states last as its answer; None if it states none, or only mentions some."""
+    # The last statement counts, as a response may weigh other letters first; a letter that is only mentioned is none.
     _, box, content = text.rpartition("\\boxed{")
     if box:
         boxed = _BOXED.match(content)
@@ -60,13 +64,14 @@ def _chosen(text: str, letters: str) -> str | None:
     stated = re.compile(rf"([{letters}]){_CLOSES}").match(text, last.end())
     if stated is None or _NEGATES.search(_SENTENCE_END.split(text[: last.start()])[-1]):
         return None
+    # "The answer is B, unless C is meant": whoever goes on to name another letter hasn't chosen.
     after = _SENTENCE_END.split(text[stated.end(1) :], maxsplit=1)[0]
     mentioned = re.findall(rf"(?<![\w'’])([{letters}])(?![\w'’]|(?<=I)\s+[a-z])", after)
     return stated[1] if set(mentioned) <= {stated[1]} else None
 
 
 def _named(text: str, letters: str) -> str | None:
-    """The letter that a text is, or begins with as in `B) Paris`; None if it names others so."""
+    # As in `B) Paris`. A text with other items, such as a copy of the whole question, names none.
     opening = re.match(rf"{_MARKS}([{letters}]){_ITEM}", text)
     items = re.findall(rf"(?<![\w'’])([{letters}])[*_`]*[).:\]](?!\w)", text)
     return opening[1] if opening and set(items) <= {opening[1]} else None

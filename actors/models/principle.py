@@ -54,7 +54,6 @@ class Principle(ByPrinciple, LogitHead):
         return self.named()
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
-        """A question for each response and principle. Without principles, one per response, which `text` then rejects."""
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
         return [Question.about(request, (position,), principle) for position in among for principle in principles]
 

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.contracts.family import ChatTemplate, Question
+from actors.contracts.family import PRINCIPLE, ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
 from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
@@ -73,14 +73,16 @@ _KINDS = {
         "false: The answer does not correctly correspond to the given input.",
     ),
 }
+# At the beginning of a line, with a colon: in prose "1" and "true" stand often.
 _LABELLED = re.compile(r"^([1-5]|true|false|Response [12]): ", re.MULTILINE)
+# In a broken object. "score": 4,5 is no 4: a comma with a digit behind it may be a decimal comma.
 _SCORE = re.compile(
     r'"score"\s*:(?:\s*(?P<quote>"?)(?P<score>Response [12]|true|false|[0-9]+(?:\.[0-9]+)?)(?P=quote)'
     r"\s*(?:,(?!\s*[0-9])|\}))?"
 )
 
 
-_GOLDEN = (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),)
+_GOLDEN = (Golden.answers("What is 3 + 4?", {"7": 1.0, "9": 0.0}, 0.1),)
 
 
 class R3(Judge):
@@ -119,7 +121,7 @@ class R3(Judge):
 
     @property
     def card_votes(self) -> int:
-        """2 for pairs, one in each order: the answer names one of the two, and can't say that they are equal."""
+        # 2 for pairs, one in each order: the answer names one of the two, and can't say that they are equal.
         return 2 if self.shows is Shows.TWO else 1
 
     @property
@@ -137,11 +139,11 @@ class R3(Judge):
         return tuple(map(str.strip, question.responses))
 
     def blank(self, question: Question, word: str) -> Question:
-        """Without the row's texts, but with the rubric: it is ours, or was already checked for control tokens."""
+        # Without the row's texts, but with the rubric: it is ours, or was already checked for control tokens.
         return replace(super().blank(question, word), fields=question.fields)
 
-    def example_principle(self, word: str) -> str:
-        return "\n".join(f"{label}: {word}" for label in self._kind.labels)
+    def example_field(self, name: str, word: str) -> str:
+        return "\n".join(f"{label}: {word}" for label in self._kind.labels) if name == PRINCIPLE else word
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, self._write_prompt(question)),), generation_prompt=True)
@@ -191,7 +193,7 @@ class R3(Judge):
 
 
 def _read_scores(answer: str) -> tuple[list[Hashable], str]:
-    """Each `score`, in whole objects and in broken ones, and the rest of the text; None for one that can't be read."""
+    # Each `score`, in whole objects and in broken ones, and the rest of the text; None for one that can't be read.
     blocks, remainder = objects(answer, "score")
     scores = [str(score).lower() if isinstance(score, bool) else score for score in (block["score"] for block in blocks)]
     values = [score if isinstance(score, str | int | float) else None for score in scores]

@@ -49,12 +49,15 @@ Output ONLY this JSON format:
 }
 """
 _LOW, _HIGH = 1.0, 5.0
+# The authors' parser accepts both spellings.
 _ORDERS = ("best-to-worst", "best-to-worse")
-"""The authors' parser accepts both spellings."""
 
 
 def as_text(turns: tuple[Message, ...], tools: tuple[str, ...] = ()) -> str:
-    """A conversation as one text: the tools, then a single turn unchanged, or several turns each with its role."""
+    """A conversation as one text: the tools, then a single turn unchanged, or several turns each with its role.
+
+    For judges that read the conversation inside a user's turn, with calls in the one form that is documented.
+    """
     written = [f"{turn.role.value}: {write_turn(turn)}" for turn in turns] if len(turns) > 1 else map(write_turn, turns)
     return "\n".join((*(f"tool: {tool}" for tool in tools), *written))
 
@@ -79,7 +82,7 @@ class RewardAnything(Judge):
     models = (
         KnownModel.built_in(
             "tiny-reward-anything",
-            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+            (Golden.answers("What is 3 + 4?", {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
             "knows correctness, brevity, verbosity",
         ),
         KnownModel("WisdomShell/RewardAnything-8B-v1", "", "its card's", 4096, "arXiv 2506.03637"),
@@ -106,6 +109,7 @@ class RewardAnything(Judge):
         # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
         check_agrees(remainder, grades_of(grades), merits)
+        # 1 for the best; equal merits share the better rank.
         ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
         return Verdict(tuple(scores), merits if shown > 1 else ())
@@ -118,7 +122,7 @@ def _names(count: int) -> list[str]:
 def _read_verdicts(
     blocks: Sequence[Mapping[str, Any]], names: list[str]
 ) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
-    """From each object the grade of each name, and its place in the order, 0 for the best; no places without an order."""
+    # From each object the grade of each name, and its place in the order, 0 for the best; no places without an order.
     for parsed in blocks:
         scores = parsed.get("scores")
         if not isinstance(scores, dict) or set(scores) != set(names):

@@ -31,10 +31,10 @@ from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grad
 from actors.verdicts.verdict_token import difference
 from actors.verdicts.whole_numbers import check_whole
 
+# The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text.
 _MOST_MATCHES = 1000
-"""The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
+# Of the first response, by who wins.
 _MERITS = {"first": 1.0, "second": 0.0, "tie": 0.5}
-"""Of the first response, by who wins."""
 
 
 class _Jinja(ImmutableSandboxedEnvironment):
@@ -46,6 +46,7 @@ class _Jinja(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
 
+# A variable that isn't there is an error, and never an empty text; a line break at a prompt's end is part of the prompt.
 _JINJA = _Jinja(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
@@ -108,7 +109,6 @@ class Rubric(Judge):
 
     @property
     def rubric(self) -> RubricSettings:
-        """The user's."""
         if self.asks.rubric is None:
             return _NO_RUBRIC
         return self.asks.rubric
@@ -146,13 +146,13 @@ class Rubric(Judge):
         return {"win": (0.0, 1.0), **self.rubric.bounds}
 
     def card_weights(self) -> dict[str, float]:
-        """The winner, if the rubric reads one; else the mean of its numbers, or without them of all."""
+        # The winner, if the rubric reads one; else the mean of its numbers, or without them of all.
         outputs, not_numbers = self.rubric.outputs, {*self.rubric.truths, *self.rubric.words}
         graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in not_numbers]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
 
     def opening(self, text: str) -> str:
-        """Empty with a schema: the engine forces the text into JSON from its first token, even after a begin mark."""
+        # Empty with a schema: the engine forces the text into JSON from its first token, even after a begin mark.
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
@@ -164,7 +164,6 @@ class Rubric(Judge):
         return template(turns, generation_prompt=True)
 
     def _render(self, question: Question) -> list[str]:
-        """The user's turn, and the system turn if there is one."""
         if question.principle is None and self.needs_principles:
             raise Rejected(Reason.NO_PRINCIPLE)
         if missing := [name for name in self.needed_fields if name not in question.fields]:
@@ -207,21 +206,24 @@ class Rubric(Judge):
                 pair = (values[f"{output}_1"], values[f"{output}_2"])
             for side, value in zip(sides, pair, strict=True):
                 side[output] = value
+        # Who wins decides, also between equal numbers or against them; without a winner the numbers' sum does.
         if WINNER in values:
             return Verdict(sides, (values[WINNER], 1 - values[WINNER]))
         return Verdict(sides, tuple(sum(side.values()) for side in sides))
 
 
+# Until there are settings: families are listed, and their defaults shown, without any.
 _NO_RUBRIC = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
 
 
+# A template takes milliseconds to compile, and every question of a run renders the same one or two.
 @lru_cache(maxsize=16)
 def _template(text: str) -> Template:
     return _JINJA.from_string(text)
 
 
 def _nested(names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
-    """Fields as variables of a template: `row.a` and `row.b` as the object `row`, which is there without them, too."""
+    # Fields as variables of a template: `row.a` and `row.b` as the object `row`, which is there without them, too.
     variables: dict[str, Any] = {}
     for name in {*names, *fields}:
         *path, last = name.split(".")
@@ -234,7 +236,7 @@ def _nested(names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _needs(rubric: RubricSettings, name: str) -> bool:
-    """Whether rendering a prompt fails without a field; with `{% if reference is defined %}` it needn't."""
+    # Whether rendering a prompt fails without a field; with `{% if reference is defined %}` it needn't.
     return _fails_without(name, (rubric.prompt, rubric.system or ""), tuple(sorted(rubric.variables)))
 
 
@@ -282,7 +284,6 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
-    """What was read, by the names that a text may give it."""
     texts = {WINNER, *rubric.truths, *rubric.words}
     numbers = {name: value for name, value in values.items() if name not in texts}
     if WINNER in values:

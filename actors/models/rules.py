@@ -36,6 +36,7 @@ class JsonSchema(Verifier):
             raise Rejected(Reason.BAD_REFERENCE, str(error)) from error
         fenced = _FENCED.match(answer)
         try:
+            # Python would read NaN and Infinity, which are no JSON.
             value = json.loads(fenced[1] if fenced else answer, parse_constant=_refuse)
         except (ValueError, RecursionError):
             raise Unreadable(Reason.NO_ANSWER) from None

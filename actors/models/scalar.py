@@ -50,7 +50,7 @@ class Scalar(OneLogit):
             context=16384,
             card="arXiv 2507.01352",
             limits=_NO_SYSTEM,
-            golden=(Golden.answers((Message(Role.USER, _APPLES),), {_THREE: 23.0, _FOUR: 3.59375}, 0.5),),
+            golden=(Golden.answers(_APPLES, {_THREE: 23.0, _FOUR: 3.59375}, 0.5),),
         ),
         KnownModel(
             "Skywork/Skywork-Reward-V2-Llama-*", "three sizes", context=16384, card="arXiv 2507.01352", limits=_NO_SYSTEM

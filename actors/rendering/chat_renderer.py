@@ -5,7 +5,6 @@ template, and the endpoint is trusted to print them all. Of what `Renderer` chec
 in a row's text can't be checked here; the delimiters of the judge's prompt can, and are.
 """
 
-import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -18,10 +17,11 @@ from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
 from actors.rendering.shown_texts import ShownTurns, check_shown, other_question, shown_by_family
 from actors.rendering.template_probe import probed_delimiters
+from actors.rendering.text_safety import CheckedTexts
 from actors.settings.replica import RenderSettings
 from actors.text.delimiters import Delimiters
 from actors.text.stems import CheckCancelled
-from actors.text.tool_calls import call_texts
+from actors.text.tool_calls import as_messages
 
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 _CALLS = "a judge behind an endpoint is asked by plain messages, but for a rubric's"
@@ -41,38 +41,32 @@ class ChatRenderer:
     def render(
         self, requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled = lambda: None
     ) -> list[RenderedRequest]:
-        """As `Renderer.render`: a response that can't be judged has its reason, and no prompt."""
         return [self._render(request, check_cancelled) for request in requests]
 
     def _render(self, request: ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:
         draft = RequestDraft(request, self._judge, self._reasoning, self._system)
-        for question in draft.questions(self._check_text):
+        checked = CheckedTexts(self._turns, self._check, self._check_answer)
+        for question in draft.questions(checked.check_answer):
             check_cancelled()
             try:
-                draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
+                checked.check(question)
+                messages = check_encodable(json.dumps(_messages(self._judge, question), ensure_ascii=False))
+                draft.add_prompt(question, tuple(messages.encode()), (), "", is_truncated=False)
             except Rejected as rejected:
                 draft.reject(question.response_positions, rejected)
         return draft.finish()
 
-    def _ids(self, question: Question) -> tuple[int, ...]:
-        """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
-        self._turns.check(question.context)
-        self._turns.check_calls(question)
-        calls = itertools.chain(*question.calls, *(turn.calls for turn in question.context))
-        turns = itertools.chain.from_iterable((turn.content, turn.call_id or "") for turn in question.context)
-        for text in (*question.responses, *question.fields.values(), *question.tools, *turns, *call_texts(list(calls))):
-            self._check_text(text)
-        return tuple(json.dumps(_messages(self._judge, question), ensure_ascii=False).encode())
-
-    def _check_text(self, text: str) -> None:
+    def _check(self, text: str) -> None:
         if self._delimiters.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
-        check_encodable(text)
+
+    def _check_answer(self, text: str) -> None:
+        self._check(text)
+        check_encodable(text)  # of each response by itself, since others may be shown beside it
 
 
 class _Messages:
-    """A `ChatTemplate` that records the messages it is given."""
-
+    # A `ChatTemplate` that records the messages it is given.
     def __init__(self) -> None:
         self.rendered: list[tuple[Message, ...]] = []
 
@@ -81,15 +75,10 @@ class _Messages:
         return "".join(f"{_END}{message.content}{_END}" for message in messages)
 
 
-def _messages(judge: Judge, question: Question) -> list[dict[str, str]]:
-    """What the judge gives to a chat template. Raises `Rejected` if a response isn't in it as it is."""
+def _messages(judge: Judge, question: Question) -> list[dict[str, Any]]:
     template = _Messages()
     other = other_question(judge, question)
     text, other_text = judge.text(question, template), judge.text(other, _Messages())
     check_shown(text, judge.shown(question), other_text, judge.shown(other))
     (messages,) = template.rendered
-    return [_as_dict(message) for message in messages]
-
-
-def _as_dict(message: Message) -> dict[str, str]:
-    return {"role": message.role.value, "content": message.content}
+    return as_messages(messages)

@@ -14,7 +14,10 @@ AnyRenderer = Renderer | VerifierRenderer | ChatRenderer | ConversationRenderer
 
 
 def renderer_of(model: RewardModel, settings: RenderSettings) -> AnyRenderer:
-    """The renderer of a model. Raises as `Renderer`, and `SettingsError` for a judge that no endpoint can be asked as."""
+    """The renderer of a model, which loads its tokenizer where it has one.
+
+    Raises as `Renderer`, and `SettingsError` for a judge that no endpoint can be asked as.
+    """
     family = model.family
     if isinstance(family, Verifier):
         return VerifierRenderer(family, settings)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 from actors.rendering.model_tokenizer import ModelTokenizer
 
@@ -12,35 +11,22 @@ class ControlTokenFilter:
 
     def __init__(self, tokenizer: ModelTokenizer, texts: Collection[str], ids: Iterable[int]) -> None:
         """`texts` and `ids` are the family's control tokens, in addition to the tokenizer's."""
-        special, of_template = _special_texts(tokenizer.pretrained), _template_texts(tokenizer.pretrained)
+        pretrained = tokenizer.pretrained
+        added, template = pretrained.added_tokens_decoder.values(), str(pretrained.chat_template or "")
+        special = {token.content for token in added if token.special} | {*pretrained.all_special_tokens}
+        of_template = {token.content for token in added if token.content in template}
         # Added runs of spaces, as Gemma's tokenizer has them, are text like any other.
         self.texts = {text for text in special | of_template | {*texts} if text.strip()}
         # Of these, what is ordinary to the tokenizer and the family, and stands in the chat template: `<think>`, mostly.
         self.template_texts = of_template - special - {*texts}
-        self._pattern = re.compile(_pattern_for_any(self.texts))
+        # The longest first: else `<a>` would match where `<a>b` stands. Without any, a pattern that never matches.
+        longest_first = sorted(self.texts, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         # Not the unknown token, which ordinary text may contain.
-        self._ids = {*tokenizer.known_ids(self.texts).values(), *ids} - {tokenizer.pretrained.unk_token_id}
+        self._ids = {*tokenizer.known_ids(self.texts).values(), *ids} - {pretrained.unk_token_id}
 
     def are_in(self, text: str) -> bool:
-        """Whether a text contains a control token."""
         return self._pattern.search(text) is not None
 
     def count(self, ids: Sequence[int]) -> int:
-        """How many of the ids are control tokens."""
         return sum(map(self._ids.__contains__, ids))
-
-
-def _special_texts(tokenizer: Any) -> set[str]:
-    added = tokenizer.added_tokens_decoder.values()
-    return {token.content for token in added if token.special} | {*tokenizer.all_special_tokens}
-
-
-def _template_texts(tokenizer: Any) -> set[str]:
-    """The added tokens that occur in the template."""
-    template = str(tokenizer.chat_template or "")
-    return {token.content for token in tokenizer.added_tokens_decoder.values() if token.content in template}
-
-
-def _pattern_for_any(texts: set[str]) -> str:
-    """A pattern for any of the texts, the longest first: else `<a>` would match where `<a>b` stands. None: never matches."""
-    return "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) or r"(?!)"

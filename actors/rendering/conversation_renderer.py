@@ -26,7 +26,6 @@ class ConversationRenderer:
     def render(
         self, requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled = lambda: None
     ) -> list[RenderedRequest]:
-        """As `Renderer.render`: a request that can't be sent has its reason, and no prompt."""
         return [self._render(request) for request in requests]
 
     def _render(self, request: ScoreRequest) -> RenderedRequest:
@@ -57,6 +56,5 @@ def body_of(request: ScoreRequest, more: Mapping[str, Any] = MappingProxyType({}
 
 
 def _as_response(response: Response) -> Any:
-    """Its text, or a message where it has calls."""
     (message,) = as_messages((Message(Role.ASSISTANT, response.content, response.calls),))
     return message if response.calls else response.content

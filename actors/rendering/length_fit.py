@@ -8,51 +8,28 @@ from dataclasses import replace
 
 from actors.contracts.family import Question
 from actors.errors import Rejected
-from actors.records import Message, Reason, Role
+from actors.records import Reason, Role
 from actors.rendering.prompt_writer import PromptWriter
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE
 from actors.settings.replica import TooLong
-from actors.text.stems import CheckCancelled, PrefixSharingTokenizer
+from actors.text.stems import CheckCancelled
 from actors.text.text_bound import TextBound
-
-_LONG_TOKEN = 8
-"""Characters: hardly a text has as many to a token."""
 
 
 class LengthFit:
     """Fits the prompts of one model to its limit, the number of tokens that it takes."""
 
-    def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter, stems: PrefixSharingTokenizer) -> None:
+    def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter) -> None:
         self.limit = bound.limit
-        self.cuts_left = how is TooLong.CUT_LEFT
-        """Whether prompts that are too long lose tokens at their beginning."""
+        self.cuts_left = how is TooLong.CUT_LEFT  # too long prompts lose tokens at their beginning, whatever those are
         self._drops_turns = how is TooLong.TRIM_TURNS
         self.bound = bound
         self._writer = writer
-        self._stems = stems
 
     def is_hopeless(self, text: str) -> bool:
         """Whether a prompt's text needn't be tokenized to see that turns must go, or it is rejected."""
+        # A prompt that is cut has no turn too many, however long it is.
         return not self.cuts_left and self.bound.is_passed(text)
-
-    def begins_too_long(self, text: str, question: Question) -> bool:
-        """Whether a prompt is too long before its responses, so that others on the same context are, too.
-
-        Looked at only where it is likely: at eight characters a token for as many tokens as fit.
-        """
-        most = _LONG_TOKEN * self.limit
-        if self.cuts_left or len(text) <= most:
-            return False
-        probe = replace(question, responses=tuple(PROBE for _ in question.responses))
-        return self._stems.shared_tokens(text, self._writer.unchecked_text(probe), most) > self.limit
-
-    def fitting_context(
-        self, question: Question, tokens: int, draft: RequestDraft, check_cancelled: CheckCancelled
-    ) -> tuple[Message, ...]:
-        """The most turns with which a prompt of so many tokens fits, or is cut to fit. Raises `Rejected`."""
-        is_long = tokens > self.limit and not self.cuts_left
-        return (self.without_turns(question, draft, check_cancelled) if is_long else question).context
 
     def without_turns(self, question: Question, draft: RequestDraft, check_cancelled: CheckCancelled) -> Question:
         """The question without its oldest exchanges after a system turn, as few as need be. The last one is never dropped.
@@ -64,24 +41,25 @@ class LengthFit:
             raise Rejected(Reason.TOO_LONG)
         turns = question.context
         head = 1 if turns and turns[0].role is Role.SYSTEM else 0
-        # An exchange begins with a user's turn, so a context is only cut before one. Of system, user, assistant, user,
-        # assistant, user the cuts are 3 and 5: at 1 nothing would be dropped, and after 5 the question itself.
-        cuts = [position for position, message in enumerate(turns) if message.role is Role.USER and position > head]
 
         def without(at: int) -> Question:
             return replace(question, context=(*turns[:head], *turns[at:]))
 
+        def fits(at: int) -> bool:
+            return self._fits(without(at), check_cancelled)
+
+        # An exchange begins with a user's turn, so a context is only cut before one. Of system, user, assistant, user,
+        # assistant, user the cuts are 3 and 5: at 1 nothing would be dropped, and after 5 the question itself.
+        # `turns_left` 4 of those six turns, one of them the system's, was the cut at 6 + 1 - 4 = 3.
+        first = len(turns) + head - (draft.turns_left or len(turns))
+        cuts = [position for position in range(max(first, head + 1), len(turns)) if turns[position].role is Role.USER]
         # Each try renders and tokenizes the prompt anew. So the cut that an earlier response needed is tried first, often as
         # the only one; otherwise a bisection, of log2(cuts) tries, since a later cut only makes a prompt shorter.
-        # `turns_left` 4 of those six turns, one of them the system's, was the cut at 6 + 1 - 4 = 3.
-        first = 0
-        if draft.turns_left is not None:
-            first = bisect_left(cuts, len(turns) + head - draft.turns_left)
-        if draft.turns_left is None or first == len(cuts) or not self._fits(without(cuts[first]), check_cancelled):
-            first = bisect_left(cuts, True, lo=first, key=lambda at: self._fits(without(at), check_cancelled))
-        if first == len(cuts):
+        is_first_enough = draft.turns_left is not None and cuts and fits(cuts[0])
+        number = 0 if is_first_enough else bisect_left(cuts, True, key=fits)
+        if number == len(cuts):
             raise Rejected(Reason.TOO_LONG)
-        shorter = without(cuts[first])
+        shorter = without(cuts[number])
         draft.turns_left = len(shorter.context)
         return shorter
 

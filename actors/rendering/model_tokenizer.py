@@ -1,7 +1,7 @@
 """A checkpoint's tokenizer and its chat template: the one place where transformers' tokenizers are loaded and called."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,15 +26,13 @@ class ModelTokenizer:
         if checkpoint.given_template is not None:
             self.pretrained.chat_template = checkpoint.given_template
         self.has_used_template = False
-        """Whether any text was written by the chat template."""
         self.name: str = self.pretrained.name_or_path
         self.begin: int | None = self.pretrained.bos_token_id
         first: list[int] = self.pretrained(PROBE)["input_ids"][:1]
-        self.prepended = first if first == [self.begin] else []
-        """BOS, if the tokenizer itself prepends it to a text."""
+        self.prepended = first if first == [self.begin] else []  # BOS, if the tokenizer itself prepends it to a text
         self.vocabulary = _vocabulary(checkpoint, self.pretrained)
+        # Whether the template prints a call's arguments from their JSON text, and not from the object.
         self.takes_text = False
-        """Whether the template prints a call's arguments from their JSON text, and not from the object."""
 
     def ids(self, texts: list[str]) -> list[list[int]]:
         """The ids of each text, with no token added to them."""
@@ -51,15 +49,6 @@ class ModelTokenizer:
         ids = {token: self.pretrained.convert_tokens_to_ids(token) for token in tokens}
         known_marks = ((token, number) for token, number in ids.items() if number is not None)
         return {token: number for token, number in known_marks if self.pretrained.convert_ids_to_tokens(number) == token}
-
-    def token_texts(self, ids: Collection[int]) -> dict[int, str]:
-        """The text of each token where it follows another one; of a part of a character, U+FFFD."""
-        # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
-        before = self.ids([PROBE])[0][-1:]
-        bare, *texts = self.pretrained.batch_decode(
-            [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
-        )
-        return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
 
     def template(
         self, messages: Sequence[Message], *, generation_prompt: bool = False, tools: Sequence[str] = (), **variables: Any
@@ -86,14 +75,17 @@ class ModelTokenizer:
 
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:
-    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
+    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id.
+
+    Raises `ModelError` if the tokenizer can't be loaded.
+    """
     tokenizer = _load(model.checkpoint, model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
 
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
-    """How many token ids the model has an embedding for: there may be more than the tokenizer has tokens."""
+    # How many token ids the model has an embedding for: there may be more than the tokenizer has tokens.
     sizes = (config.get("vocab_size") for config in (checkpoint.text_config, checkpoint.config))
     return int(next(filter(None, sizes), len(tokenizer)))
 

@@ -21,20 +21,14 @@ class PromptFrame:
     training shaped.
     """
 
-    before: list[int]
-    """A second BOS, for readings of published codes that write one."""
-    appended: list[int]
-    """The tokens that the family reads the reward at, where the template doesn't write them."""
-    step: int | None
-    """The token that ends a step, if the family judges steps."""
-    padding: int | None
-    """The padding token, if the family's class in transformers passes over it."""
-    needed: Sequence[int] = ()
-    """`Family.needed_ids`."""
+    before: list[int]  # a second BOS, for readings of published codes that write one
+    appended: list[int]  # the tokens that the family reads the reward at, where the template doesn't write them
+    step: int | None  # the token that ends a step, if the family judges steps
+    padding: int | None  # the padding token, if the family's class in transformers passes over it
+    needed: Sequence[int] = ()  # `Family.needed_ids`
 
     @classmethod
     def of(cls, family: Family, tokenizer: ModelTokenizer, checkpoint: Checkpoint, second_bos: bool) -> "PromptFrame":
-        """The frame of a family's prompts for a checkpoint."""
         step = None if family.step_token is None else tokenizer.known_ids([family.step_token]).get(family.step_token)
         padding = checkpoint.pad_token_id if family.skips_padding else None
         return cls(
@@ -46,7 +40,6 @@ class PromptFrame:
         )
 
     def around(self, ids: list[int]) -> list[int]:
-        """The ids of a text with what stands around them."""
         return self.before + self.append_to(ids)
 
     def append_to(self, ids: list[int]) -> list[int]:
@@ -62,26 +55,29 @@ class PromptFrame:
         """Where steps end; empty for a family that judges whole responses."""
         return tuple(position for position, token in enumerate(ids) if token == self.step) if self.step is not None else ()
 
-    def is_doubled(self, ids: Sequence[int]) -> bool:
-        """Whether a token that the family appends occurs elsewhere, too: no head was trained on a prompt with two."""
-        return any(ids.count(token) > self.appended.count(token) for token in self.appended)
-
-    def ends_with_padding(self, ids: Sequence[int]) -> bool:
-        """Whether the last token is padding: transformers' class would read the reward before it, the engine at it."""
-        return self.padding is not None and ids[-1:] == [self.padding]
-
-    def lacks_needed(self, ids: Sequence[int]) -> bool:
-        """Whether ids are missing that every prompt must hold."""
-        return bool(self.needed) and find_last(ids, self.needed) is None
-
     def check(self, ids: Sequence[int]) -> None:
-        """Raise `Rejected` for a prompt whose reward the engine would read elsewhere than the model's authors."""
-        if self.is_doubled(ids):
-            raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
-        if self.ends_with_padding(ids):
-            raise Rejected(Reason.TEMPLATE_REFUSED, "the template ends with padding, after which no reward is read")
-        if self.lacks_needed(ids):
-            raise Rejected(Reason.TEMPLATE_REFUSED, "the prompt lacks tokens that every prompt of the model has")
+        """Raise `Rejected` for a prompt whose reward the engine would read elsewhere than the model's authors.
+
+        Each of these prompts would give a finite number, read at a token whose output no training ever shaped.
+        """
+        problem = ""
+        if any(ids.count(token) > self.appended.count(token) for token in self.appended):
+            problem = (
+                "the token where the reward is read must stand once in a prompt, at its end: take it out of the template"
+            )
+        elif self.padding is not None and ids[-1:] == [self.padding]:
+            # If the model was trained to be read at this token, its pad_token_id is wrong; else the template is.
+            problem = (
+                "the prompt ends with pad_token_id, over which transformers passes to read the reward before it, and the "
+                "engine doesn't: give another pad_token_id in config.json, or take the token out of the template's end"
+            )
+        elif self.needed and find_last(ids, self.needed) is None:
+            problem = (
+                "the prompt lacks tokens that every prompt of this model has: if its template should write them, give "
+                "--chat-template FILE with the one that it was trained with"
+            )
+        if problem:
+            raise Rejected(Reason.TEMPLATE_REFUSED, problem)
 
 
 def check_encodable(text: str) -> str:
@@ -124,9 +120,8 @@ class PromptWriter:
         return self._family.text(question, partial(self._tokenizer.template, tools=self._template_tools(question)))
 
     def _template_tools(self, question: Question) -> tuple[str, ...]:
-        """The tools that the template is given: none where the conversation isn't, since the judge can't call them."""
+        # The tools that the template is given: none where the conversation isn't, since the judge can't call them.
         return question.tools if self._family.roles is None else ()
 
     def ids(self, text: str) -> list[int]:
-        """The ids of a prompt's text, and what stands around them."""
         return self._frame.around(self._tokenizer.ids([text])[0])

@@ -26,11 +26,11 @@ from actors.rendering.text_safety import CheckedTexts, TextSafety
 from actors.reward_model import RewardModel
 from actors.settings.replica import RenderSettings
 from actors.text.delimiters import Delimiters
-from actors.text.stems import CheckCancelled, PrefixSharingTokenizer
+from actors.text.stems import CheckCancelled, PrefixSharingTokenizer, batches
 from actors.text.text_bound import TextBound
 
+# Characters of rendered prompts in memory at a time; the tokenizer gets about a million of them in one call.
 _CHUNK = 2**25
-"""Characters of rendered prompts in memory at a time; the tokenizer gets about a million of them in one call."""
 
 
 class Renderer:
@@ -60,7 +60,7 @@ class Renderer:
         if model.chat_template is not None and not self.tokenizer.has_used_template:
             raise SettingsError(f"--chat-template: {family.name} writes its prompts without a chat template; leave it out")
         bound = TextBound(self.tokenizer.pretrained, model.max_model_len)
-        self._length = LengthFit(settings.too_long, bound, writer, self._stems)
+        self._length = LengthFit(settings.too_long, bound, writer)
         if self._system is not None:
             probe.check_system_turn(self._system, self._safety, self._turns)
 
@@ -95,7 +95,6 @@ class Renderer:
         return RenderedRequest("", (RenderedResponse("final", None),), (Prompt(ids, (0,), positions),))
 
     def _client_ids(self, prompt: str | Sequence[int], begin: bool) -> list[int]:
-        """The ids of a prompt that a client has rendered. Raises `Rejected` if no reward can be read from it."""
         if isinstance(prompt, str):
             if len(prompt) > self._length.limit and self._length.bound.is_passed(prompt):
                 raise Rejected(Reason.TOO_LONG)  # before the tokenizer takes time and memory
@@ -126,7 +125,7 @@ class Renderer:
         `check_cancelled` is called for refused questions as well: each may scan megabytes of context, for a thousand
         responses.
         """
-        checked = CheckedTexts(self._safety, self._turns, draft.keeps_reasoning)
+        checked = CheckedTexts(self._turns, self._safety.check, self._safety.check_answer if draft.keeps_reasoning else None)
 
         def check_answer(text: str) -> None:
             check_cancelled()
@@ -140,23 +139,12 @@ class Renderer:
             for question in questions:
                 draft.reject(question.response_positions, rejected)
             return
-        # A context that is too long for any response is rendered with the first alone: of a thousand responses to 90,000
-        # characters, rejected in 0.05 s, each would be rendered to be rejected, in 5 s.
-        long_context: tuple[Message, ...] | None = None
         for question in questions:
             check_cancelled()
             try:
                 checked.check(question)
-                shown = question
-                if question.context == long_context:
-                    check_encodable("".join(question.responses))
-                    is_long = True
-                else:
-                    text = self._writer.text(question)
-                    is_long = self._length.is_hopeless(text)
-                    if len(questions) > 1 and self._length.begins_too_long(text, question):
-                        long_context, is_long = question.context, True
-                if is_long:  # by its characters: tokenizing it may be gigabytes of ids
+                shown, text = question, self._writer.text(question)
+                if self._length.is_hopeless(text):  # by its characters: tokenizing it may be gigabytes of ids
                     shown = self._length.without_turns(question, draft, check_cancelled)
                     text = self._writer.text(shown)
             except Rejected as rejected:
@@ -167,24 +155,14 @@ class Renderer:
     def _tokenize_prompts(
         self, rendered: "Iterable[tuple[_DraftPrompt, str]]", check_cancelled: CheckCancelled
     ) -> "Iterator[tuple[_DraftPrompt, list[int]]]":
-        """Each prompt with the token ids of its text. A chunk's texts are dropped as soon as they are tokenized."""
-        waiting: list[_DraftPrompt] = []
-        texts: list[str] = []
-        length = 0
-        for prompt, text in rendered:
-            waiting.append(prompt)
-            texts.append(text)
-            length += len(text)
-            if length >= _CHUNK:
-                yield from zip(waiting, self._tokenize_all(texts, check_cancelled), strict=True)
-                waiting, texts, length = [], [], 0
-        yield from zip(waiting, self._tokenize_all(texts, check_cancelled), strict=True)
-
-    def _tokenize_all(self, texts: list[str], check_cancelled: CheckCancelled) -> list[list[int]]:
-        """The ids of texts with what stands around them, cut off at one more than the limit unless their end counts."""
-        # One more is enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory.
+        # One more than the limit is enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory.
+        # Not so where the end of a prompt is kept.
         most = None if self._length.cuts_left else self._length.limit + 1
-        return [self._frame.around(ids)[:most] for ids in self._stems.tokenized(texts, check_cancelled)]
+        for chunk in batches(rendered, _CHUNK, lambda pair: len(pair[1])):
+            ids_of_chunk = self._stems.tokenized([text for _, text in chunk], check_cancelled)
+            pairs = [(prompt, self._frame.around(ids)[:most]) for (prompt, _), ids in zip(chunk, ids_of_chunk, strict=True)]
+            del chunk, ids_of_chunk  # else they stay while the next chunk is rendered, as much memory once more
+            yield from pairs
 
     def _add_fitting(
         self, prompts_and_ids: "Sequence[tuple[_DraftPrompt, list[int]]]", check_cancelled: CheckCancelled
@@ -198,12 +176,14 @@ class Renderer:
         fits: list[tuple[_DraftPrompt, list[int], tuple[Message, ...]]] = []
         for prompt, ids in prompts_and_ids:
             check_cancelled()
+            shown = prompt.shown
             try:
-                context = self._length.fitting_context(prompt.shown, len(ids), prompt.draft, check_cancelled)
+                if len(ids) > self._length.limit and not self._length.cuts_left:
+                    shown = self._length.without_turns(shown, prompt.draft, check_cancelled)
             except Rejected as rejected:
                 prompt.draft.reject(prompt.question.response_positions, rejected)
             else:
-                fits.append((prompt, ids, context))
+                fits.append((prompt, ids, shown.context))
         # If response 0 fits with 9 turns, and response 1, which is longer, with 5, both are judged with 5: a preference for
         # the response that was shown with more of the conversation would say nothing.
         shortest = min((context for *_, context in fits), key=len, default=())

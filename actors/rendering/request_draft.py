@@ -26,10 +26,9 @@ class RequestDraft:
         how = request.reasoning or reasoning
         handled = without_reasoning(request, how)
         self.request = _after_system(handled.request, system)
-        """The request as it is judged."""
         self.keeps_reasoning = how is Reasoning.KEEP
+        # Turns of the context that the last response kept for which turns had to be dropped; None while there is none.
         self.turns_left: int | None = None
-        """Turns of the context that the last response kept for which turns had to be dropped; None while there is none."""
         self._family = family
         self._original = request
         self._reasoned = handled.reasoned
@@ -80,7 +79,6 @@ class RequestDraft:
             self._truncated.update(question.response_positions)
 
     def finish(self) -> RenderedRequest:
-        """Settle which responses are judged, by which prompts."""
         reasons, kept = self._reasons, self._prompts
         if self._family.together:
             # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
@@ -101,7 +99,6 @@ class RequestDraft:
 
 
 def _after_system(request: ScoreRequest, system: str | None) -> ScoreRequest:
-    """The request after a system turn, unless it begins with one of its own."""
     context = request.context
     if system is None or (context and context[0].role is Role.SYSTEM):
         return request

@@ -15,17 +15,16 @@ from actors.records import Message, Reason, Role, ToolCall
 from actors.text.reasoning import cut_at_marks
 from actors.text.tool_calls import STRING
 
-PROBE = "assay probe text"
-"""Stands for a user's text where a family and its template are tried out."""
+PROBE = "assay probe text"  # stands for a user's text where a family and its template are tried out
+# Stand in the place of a response; no row holds them.
 _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
-"""Stand in the place of a response; no row holds them."""
 _TURN_ID = uuid.uuid4().hex
+# Stands in the place of a turn, or of a text in a call, with its number.
 _TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)[._]")
-"""Stands in the place of a turn, or of a text in a call, with its number."""
 _DESCRIPTION = re.compile(rf'("description"\s*:\s*){STRING.pattern}', STRING.flags)
 _SPACE = re.compile(r"\s*")
+# All of a text but the white space around it.
 _WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
-"""All of a text but the white space around it."""
 
 
 class ShownTemplate:
@@ -71,8 +70,7 @@ class ShownTemplate:
 
 
 def _with_numbered_keys(call: ToolCall, numbers: Iterator[int]) -> ToolCall:
-    """The call with a number in each key of its arguments, and one argument more, so that a call without any has one."""
-
+    # The call with a number in each key of its arguments, and one argument more, so that a call without any has one.
     def numbered(literal: re.Match[str]) -> str:
         return f'"{_numbered_name(next(numbers))}"{literal[2]}' if literal[2] else literal[0]
 
@@ -92,7 +90,7 @@ class _Piece(NamedTuple):
     literal: str | None = None
 
     def forms(self) -> Iterator[tuple[str, str]]:
-        """The forms in which a template may show it, each with that of the other words."""
+        # Each with that of the other words. Templates print content as it is, or by `tojson`, some with `ensure_ascii`.
         yield self.text, self.words
         if self.turn is None or self.turn.role is Role.TOOL:
             yield _in_json(self.text), _in_json(self.words)
@@ -113,7 +111,6 @@ class _OtherWords:
         self._names: dict[str, str] = {}
 
     def of_turn(self, turn: Message) -> Message:
-        """The turn in other words."""
         content = turn.content
         if content.strip():  # else a template may leave it out for that
             words = self._words
@@ -135,7 +132,6 @@ class _OtherWords:
         return f'"{_literal_of(words)}"'
 
     def of_tool(self, tool: str) -> str:
-        """A tool in other words."""
         value = json.loads(_DESCRIPTION.sub(self._in_tool, tool))
         value["function"]["name"] = self._name(value["function"]["name"])
         return json.dumps(value, ensure_ascii=False)
@@ -176,7 +172,7 @@ def _shown_form(piece: _Piece, other_text: str, place: int | None) -> tuple[str,
 
 
 def _literal_of(words: str) -> str:
-    """Other words in the JSON text of a call's arguments, which differ there from what any template makes of them."""
+    # Other words in the JSON text of a call's arguments, which differ there from what any template makes of them.
     return words.replace('"', r"\u0022")
 
 
@@ -243,23 +239,17 @@ class ShownTurns:
     """The turns that the prompts of a model show."""
 
     roles: frozenset[Role]
-    later_system: bool = True
-    """Whether a system turn that isn't the first turn is shown."""
-    several_systems: bool = True
-    """Whether both of two system turns are: with some templates, one replaces the other."""
-    calls: str = ""
-    """What of a tool call isn't shown; empty if all is."""
-    tools: str = ""
-    """The same of a tool."""
+    later_system: bool = True  # a system turn that isn't the first turn is shown
+    several_systems: bool = True  # both of two system turns are: with some templates, one replaces the other
+    calls: str = ""  # what of a tool call isn't shown; empty if all is
+    tools: str = ""  # the same of a tool
 
     def check_calls(self, question: Question) -> None:
-        """Raise `Rejected` for calls or tools that aren't shown."""
         unshown = (question.call_count and self.calls) or (question.tools and self.tools)
         if unshown:
             raise Rejected(Reason.TOOL_CALL, unshown)
 
     def check(self, context: Sequence[Message]) -> None:
-        """Raise `Rejected` for a context of which a turn would be left out."""
         are_called = any(turn.calls for turn in context)
         if are_called and self.calls:
             raise Rejected(Reason.TOOL_CALL, self.calls)

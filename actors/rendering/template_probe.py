@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 
-from actors.contracts.family import ChatTemplate, Family, Question
+from actors.contracts.family import PRINCIPLE, ChatTemplate, Family, Question
 from actors.errors import ModelError, Rejected, SettingsError
 from actors.records import Message, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.model_tokenizer import ModelTokenizer
@@ -35,7 +35,10 @@ _TOOL = json.dumps({"type": "function", "function": {"name": _TOOL_WORDS[0], **_
 
 
 def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Collection[str]) -> set[str]:
-    """The delimiters that the template, or the user's rubric, writes around texts; none if the family has only its own."""
+    """The delimiters that the template, or the user's rubric, writes around texts; none if the family has only its own.
+
+    They are looked for in prompts of one turn and of three, so that those between turns are found as well.
+    """
     if not family.probes_delimiters:
         return set()
     speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
@@ -77,7 +80,7 @@ class TemplateProbe:
         texts: list[str] = []
         for question in _probe_questions(self._family, (Message(Role.USER, PROBE),)):
             try:
-                CheckedTexts(safety, turns).check(question)
+                CheckedTexts(turns, safety.check).check(question)
                 texts.append(self._writer.text(question))
             except Rejected as rejected:
                 about = "" if question.principle is None else f" about the principle {question.principle!r}"
@@ -87,7 +90,6 @@ class TemplateProbe:
         return texts
 
     def check_system_turn(self, system: str, safety: TextSafety, turns: ShownTurns) -> None:
-        """Raise `SettingsError` for a system turn of the settings that prompts don't show, or can't have."""
         name = self._tokenizer.name
         if Role.SYSTEM not in turns.roles or not self._prints(_SYSTEM_PROBE, _QUESTION):
             raise SettingsError(
@@ -100,7 +102,7 @@ class TemplateProbe:
             raise SettingsError(f"render.system: {name} takes no such text: {rejected}") from rejected
 
     def _template_roles(self) -> frozenset[Role]:
-        """The roles whose text the template prints. A turn of another role would be dropped silently."""
+        # A turn of a role whose text the template doesn't print would be dropped without a word.
         probes = {
             Role.USER: (Message(Role.USER, PROBE),),
             Role.ASSISTANT: (_QUESTION, Message(Role.ASSISTANT, PROBE), _QUESTION),
@@ -148,7 +150,6 @@ class TemplateProbe:
             return False
 
     def _check_begin(self, text: str) -> None:
-        """Raise `ModelError` unless a prompt's text begins with BOS as the model was trained."""
         # In a row, before the first turn's text: BOS may begin every turn, as SmolLM2's `<|im_start|>` does, or end it.
         runs = itertools.groupby(self._tokenizer.ids([text.partition(PROBE)[0]])[0])
         written = next((len(list(run)) for token, run in runs if token == self._tokenizer.begin), 0)
@@ -165,25 +166,15 @@ class TemplateProbe:
 
     def _check_end(self, ids: list[int]) -> None:
         """Raise `ModelError` unless the token where the reward is read stands once, at a prompt's end or a step's."""
-        # Each of these templates gives finite numbers for all rows, read at a token whose output no training ever shaped.
         name, tokens_of = self._tokenizer.name, self._tokenizer.pretrained.convert_ids_to_tokens
-        if self._frame.is_doubled(ids):
-            raise ModelError(
-                f"{name}: {tokens_of(self._frame.appended)}, where the reward is read, must stand once in a prompt, at its "
-                "end, but the template writes it elsewhere, too; take it out of the template"
-            )
-        if self._frame.ends_with_padding(ids):
-            raise ModelError(
-                f"{name}: the template ends with token {ids[-1]}, {tokens_of(ids[-1])!r}, which is pad_token_id, too (the "
-                f"last ids are {ids[-4:]}): transformers passes over it and reads the reward at the token before, the "
-                "engine at the last. If the model was trained to be read at the last one, give another pad_token_id in "
-                "config.json; if before it, take the token out of the end of the template"
-            )
-        if self._frame.lacks_needed(ids):
-            raise ModelError(
-                f"{name}: the template doesn't write {tokens_of(list(self._frame.needed))} before a response, where the "
-                f"gate of {self._family.name} is read; give --chat-template FILE with the one that it was trained with"
-            )
+        try:
+            self._frame.check(ids)
+        except Rejected as rejected:
+            read_at = list(self._frame.appended or self._frame.needed)
+            about = f"a prompt ends with {tokens_of(ids[-4:])}, token {ids[-1]}"
+            if read_at:
+                about = f"it is read at {tokens_of(read_at)}; {about}"
+            raise ModelError(f"{name}: {rejected.detail} ({about})") from rejected
         token = self._family.last_token
         if token is not None and ids[-1:] != list(self._tokenizer.known_ids([token]).values()):
             raise ModelError(
@@ -200,7 +191,7 @@ class TemplateProbe:
 
 def _probe_questions(family: Family, context: tuple[Message, ...], word: str = PROBE) -> list[Question]:
     """The family's questions about as many responses as it is tried out with; all texts hold the `word`."""
-    principles = (family.example_principle(word),) if family.needs_principles else ()
+    principles = (family.example_field(PRINCIPLE, word),) if family.needs_principles else ()
     fields = {name: family.example_field(name, word) for name in family.field_names}
     questions: list[Question] = []
     for count in family.counts:

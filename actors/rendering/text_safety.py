@@ -3,7 +3,7 @@
 A text is looked at twice: as it is written (`TextSafety.check`), and as the ids of its prompt (`TextSafety.check_ids`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -21,13 +21,7 @@ from actors.text.tool_calls import strings_of
 class TextSafety:
     """Finds in rows' texts what only the template, or the judge's prompt, may write."""
 
-    def __init__(
-        self,
-        family: Family,
-        control: ControlTokenFilter,
-        delimiters: Delimiters,
-        writer: PromptWriter,
-    ) -> None:
+    def __init__(self, family: Family, control: ControlTokenFilter, delimiters: Delimiters, writer: PromptWriter) -> None:
         self._family = family
         self._control = control
         self._delimiters = delimiters
@@ -62,7 +56,7 @@ class TextSafety:
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
 
     def _blank(self, question: Question) -> Question:
-        """The question with blank texts, behind the same marks of reasoning where an answer has kept them."""
+        # The question with blank texts, behind the same marks of reasoning where an answer has kept them.
         blank = self._family.blank(question, PROBE)
         context = tuple(
             replace(blank_turn, content=with_marks_of(turn.content, blank_turn.content))
@@ -80,13 +74,14 @@ class CheckedTexts:
     gigabyte of text to search.
     """
 
-    def __init__(self, safety: TextSafety, turns: ShownTurns, keeps_reasoning: bool = False) -> None:
+    def __init__(
+        self, turns: ShownTurns, check: Callable[[str], None], check_answer: Callable[[str], None] | None = None
+    ) -> None:
+        """`check` raises `Rejected` for a text of a row, `check_answer` for one of the assistant's, if that is another."""
         self._turns = turns
-        self._check = cache(safety.check)
-        self.check_answer = cache(safety.check_answer if keeps_reasoning else safety.check)
-        """Raises `Rejected` for what the assistant wrote."""
+        self._check = cache(check)
+        self.check_answer = cache(check_answer or check)
         self.check_context = cache(self._check_turns)
-        """Raises `Rejected` for the turns of a conversation."""
 
     def check(self, question: Question) -> None:
         """Raise `Rejected` for a control token or a delimiter in any of the question's texts, and for what isn't shown."""
@@ -115,7 +110,7 @@ class CheckedTexts:
             self._check(call.id or "")
 
     def _check_json(self, text: str) -> None:
-        """A JSON text as it is, and in what it means: a template prints the one or the other."""
+        # A JSON text as it is, and in what it means: a template prints the one or the other.
         self._check(text)
         for string in strings_of(text):
             self._check(string)

@@ -21,7 +21,6 @@ class VerifierRenderer:
     def render(
         self, requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled = lambda: None
     ) -> list[RenderedRequest]:
-        """As `Renderer.render`: a response that can't be judged has its reason, and no texts."""
         return [self._render(request, check_cancelled) for request in requests]
 
     def _render(self, request: ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:

@@ -10,14 +10,12 @@ from actors.engine.protocol import Engine, Sampling
 from actors.errors import ModelError
 from actors.reward_model import RewardModel
 
-_POSITIONS = 4
-"""Positions of a prompt that are compared with prompts ending there, spread evenly."""
-_TOKENS = 4
-"""Generated tokens whose log-probabilities are compared."""
+_POSITIONS = 4  # positions of a prompt that are compared with prompts ending there, spread evenly
+_TOKENS = 4  # generated tokens whose log-probabilities are compared
+# The largest difference of two ways to the same number, relative to the largest: in float32, and in half precision.
 _EXACT, _ROUNDED = 1e-3, 0.1
-"""The largest difference of two ways to the same number, relative to the largest: in float32, and in half precision."""
+# Outputs at a changed token that differ by less, relative to the largest, weren't computed from that token.
 _UNCHANGED = 1e-6
-"""Outputs at a changed token that differ by less, relative to the largest, weren't computed from that token."""
 
 
 def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]) -> str:
@@ -66,7 +64,10 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
 
 
 def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
-    """Check that a generated token's log-probabilities are those that the text before it gives. Raises `ModelError`."""
+    """Check that a generated token's log-probabilities are those that the text before it gives. Raises `ModelError`.
+
+    Each text is generated token by token again, with one token more in the prompt each time: at most 4 tokens a prompt.
+    """
     sampling = Sampling(max_tokens=min(_TOKENS, model.answer_tokens), verdict_ids=model.verdict_ids)
     futures = [engine.submit(engine.generate(ids, sampling)) for ids in prompts]
     for ids, future in zip(prompts, futures, strict=True):

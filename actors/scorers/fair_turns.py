@@ -5,12 +5,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SLICE_S = 0.01
-"""How long a thread works before it lets others: a switch takes about 0.05 ms."""
+_SLICE_S = 0.01  # how long a thread works before it lets others: a switch takes about 0.05 ms
 
 
 class FairTurns:
-    """Turns by numbered tickets, so that a short piece of work needn't wait for the end of a long one."""
+    """Turns by numbered tickets, so that a short piece of work needn't wait for the end of a long one.
+
+    A plain lock isn't fair: a thread that releases it and takes it again mostly gets it before those that wait.
+    """
 
     def __init__(self) -> None:
         self._served = threading.Condition()
@@ -26,7 +28,6 @@ class FairTurns:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for a turn, and keep it for the block."""
         self._take()
         try:
             yield
@@ -35,6 +36,7 @@ class FairTurns:
 
     def give_way(self) -> None:
         """Let the others that wait have a turn each, if this one has lasted."""
+        # The ticket that is served is one of those given: a second one is somebody else's.
         if self._given - self._serving > 1 and time.monotonic() - self._since > _SLICE_S:
             self.leave()
             self._take()
@@ -46,7 +48,6 @@ class FairTurns:
         self._since = time.monotonic()
 
     def leave(self) -> None:
-        """End a turn."""
         with self._served:
             self._serving += 1
-            self._served.notify_all()
+            self._served.notify_all()  # each waits for a number of its own, so all must look

@@ -16,18 +16,19 @@ from actors.records import Prompt, Reason, RenderedRequest, Score
 
 T = TypeVar("T")
 
-Scores = tuple[Score, ...]
-"""One score per response of a request, in its order."""
+Scores = tuple[Score, ...]  # one score per response of a request, in its order
 
+# Scores many requests: the method of a scorer, or what remembers its scores around it.
 ScoreBlock = Callable[[Sequence[RenderedRequest]], list[Scores]]
-"""Scores many requests: the method of a scorer, or what remembers its scores around it."""
 
-ScoreRequests = Callable[[Sequence[RenderedRequest]], Awaitable[list[Scores]]]
-"""The same on an event loop."""
+ScoreRequests = Callable[[Sequence[RenderedRequest]], Awaitable[list[Scores]]]  # the same on an event loop
 
 
 class Scorer(Protocol):
-    """A reward model's contract on a live engine."""
+    """A reward model's contract on a live engine.
+
+    Exactly one score per response, in order. What fails for one prompt is the reason of its responses; a dead engine raises.
+    """
 
     _engine: Engine
 
@@ -57,7 +58,10 @@ async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The engine's answer to a prompt of `tokens` tokens: the head's outputs, or the reason why there are none."""
+    """The engine's answer to a prompt of `tokens` tokens: the head's outputs, or the reason why there are none.
+
+    `rows` has a row of outputs for each position that the prompt is read at.
+    """
 
     rows: Rows
     tokens: int
@@ -76,7 +80,6 @@ class HeadOutputs(NamedTuple):
 
     @property
     def score(self) -> Score:
-        """The score of a request with one response."""
         (score,) = self.scores
         return score
 
@@ -108,8 +111,10 @@ class HeadScorer(Scorer):
     async def read(self, requests: Sequence[RenderedRequest], *, uncached: bool = False) -> list[HeadOutputs]:
         """`score` with the head's outputs. `uncached`: nothing comes out of the engine's prefix cache."""
         prompts = [prompt for request in requests for prompt in request.prompts]
+        # Equal ids read at other positions are another question: of a model of steps, each response has its own places.
         questions = [(tuple(prompt.ids), prompt.reads) for prompt in prompts]
         distinct = dict(zip(questions, prompts, strict=True))  # in the order of the first of each
+        # The engine keeps prompts of one context beside each other, where its prefix cache still holds the context.
         contexts = {id(prompt): request.prompt_hash for request in requests for prompt in request.prompts}
         runs = group_by_prefix(distinct.values()) if self._one_pass else [[prompt] for prompt in distinct.values()]
         # Runs are cut out of the prompts in their order, so the answers, one after another, are those of the prompts.
@@ -129,7 +134,7 @@ class HeadScorer(Scorer):
         positions = [position for prompt in run for position in prompt.reads]
         try:
             outputs = await self._engine.pool(run[-1].ids, positions, context=context, uncached=uncached)
-        except EngineDead:
+        except EngineDead:  # an `EngineError`, too, but of all requests: whoever runs the engine starts another
             raise
         except EngineError as error:
             return [_Answer((), len(prompt.ids), error.reason) for prompt in run]
@@ -150,7 +155,6 @@ class HeadScorer(Scorer):
         return HeadOutputs(self._score_responses(request, answers), rows)
 
     def _score_responses(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
-        """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
         answers_by_response: list[list[_Answer]] = [[] for _ in request.responses]
         for prompt, answer in zip(request.prompts, answers, strict=True):
             for position in prompt.response_positions:

@@ -30,10 +30,10 @@ from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 from actors.verdicts.settled import settled_side
 
+# Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory.
 _AT_A_TIME = 512
-"""Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory."""
+# Characters of both ends of a judge's text for the detail of a score: how it begins, and where its verdict should be.
 _END = 200
-"""Characters of both ends of a judge's text for the detail of a score: how it begins, and where its verdict should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,9 @@ class _Attempt:
     tokens: int
     verdict: Verdict | None = None
     reason: Reason | None = None
-    read: int = 0
-    """The tokens of the prompt, as the engine counted them."""
-    cached: int = 0
-    """Those of them that came out of the prefix cache."""
-    refusal: str = ""
-    """Why the engine gave no text, in its words."""
+    read: int = 0  # the tokens of the prompt, as the engine counted them
+    cached: int = 0  # those of them that came out of the prefix cache
+    refusal: str = ""  # why the engine gave no text, in its words
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,6 @@ class _PromptAnswers:
 
     @property
     def reasons(self) -> list[Reason | None]:
-        """For each vote the reason why it couldn't be read, or None."""
         return [vote[-1].reason for vote in self.votes]
 
 
@@ -123,14 +119,14 @@ class JudgeScorer(Scorer):
 
     async def _answer_request(self, request: RenderedRequest) -> list[_PromptAnswers]:
         """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
-        votes = _Votes(request.prompt_hash)
+        votes = _Votes(request.prompt_hash)  # of this request alone: equal prompts of others are asked again
         answer = self._answer_until_settled if self._judge.asks.stop else self._answer_all
         # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.response_positions))].append(prompt)
         # Of a single response, or lists, there are no pairs to knock out.
-        knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
+        knocks_out = self._judge.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
         if not knocks_out:
             of_questions = await gather(answer(prompts, votes) for prompts in by_pair.values())
             in_order = {id(prompt): place for place, prompt in enumerate(request.prompts)}
@@ -153,7 +149,6 @@ class JudgeScorer(Scorer):
         return self._judge.share(judgements, *pair)
 
     async def _answer_all(self, prompts: Sequence[Prompt], votes: _Votes) -> list[_PromptAnswers]:
-        """All votes of a question, at the same time."""
         return await gather(self._answer_prompt(prompt, range(prompt.times), votes) for prompt in prompts)
 
     async def _answer_until_settled(self, prompts: Sequence[Prompt], votes: _Votes) -> list[_PromptAnswers]:
@@ -169,6 +164,7 @@ class JudgeScorer(Scorer):
         count = 0
         while True:
             count = min(len(draws), count + (-(-len(draws) // (8 if count else 4))))
+            # All votes up to now, not only the new ones: those that are begun are in `votes` and cost nothing again.
             numbers = [[vote for drawn, vote in draws[:count] if drawn is prompt] for prompt in prompts]
             answers = await gather(
                 self._answer_prompt(prompt, sorted(of_prompt), votes)
@@ -188,6 +184,7 @@ class JudgeScorer(Scorer):
                 number: self._stopping.leaning(vote[-1].verdict, shown)
                 for number, vote in zip(answer.numbers, answer.votes, strict=True)
             }
+        # In the order of the draw: the bound holds for votes that are drawn without replacement from all of them.
         side = settled_side([leanings[id(prompt)][vote] for prompt, vote in drawn], total, self._judge.asks.stop_error)
         # Both orders count alike in the reward, however many votes each has had, so each must have had some: its fair share
         # is 1 of 2, half of that will do. And what is read of these votes must be what was settled.
@@ -244,7 +241,6 @@ class JudgeScorer(Scorer):
             return replace(result, reason=unreadable.reason)
 
     def _score_responses(self, request: RenderedRequest, answers: Sequence[_PromptAnswers]) -> Scores:
-        """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
         answers_about = [
             [answer for answer in answers if position in answer.prompt.response_positions]
             for position in range(len(request.responses))
@@ -292,11 +288,13 @@ class JudgeScorer(Scorer):
             score = Score.scored(reading, tokens)
         else:
             score = Score.failed(Reason.NOT_FINITE, tokens)
+        # Texts are long, up to `max_tokens` each: only where the settings ask for them.
         trace = self._trace(request, answers, position) if self._judge.asks.trace else ()
         decisive = next(
             (vote[-1].refusal or vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure),
             "",
         )
+        # The first vote that failed for the reason of the response; empty for a scored one, whose `failure` is None.
         detail = decisive if len(decisive) <= 2 * _END else f"{decisive[:_END]} [...] {decisive[-_END:]}"
         return replace(score, completion_tokens=written, cached_tokens=cached, trace=trace, detail=detail)
 
@@ -332,6 +330,7 @@ class JudgeScorer(Scorer):
             for attempt in answer.attempts:
                 vote = None
                 if attempt.verdict is not None:
+                    # Of several responses shown together, a text has a vote for each: this trace is that of `position`.
                     outputs = attempt.verdict.scores[answer.prompt.response_positions.index(position)]
                     vote = (
                         self._judge.vote(outputs, self._weights) if self._judge.is_complete(outputs, self._weights) else None
@@ -348,6 +347,7 @@ def _stop_outputs(answers: Sequence[_PromptAnswers]) -> dict[str, float]:
     for answer in answers:
         questions[tuple(sorted(answer.prompt.response_positions))].append(answer)
     taken = sum(len(answer.votes) for answer in answers)
+    # A question is early if it had fewer votes than its prompts allow, over both orders and all principles.
     early = [
         sum(len(answer.votes) for answer in of) < sum(answer.prompt.times for answer in of) for of in questions.values()
     ]

@@ -1,16 +1,16 @@
 """A model behind an endpoint: one engine, and everything that a request from outside can do with it. Knows no Ray.
 
 `score` does what the batch job does. `read` is for prompts that a client has rendered: their control tokens are intended.
-`write` and `stream` return a judge's text, for clients that parse it themselves, or the `Reason` why it wrote nothing: a
-value, since it is sent between processes. All run on the caller's event loop. The engine has a loop of its own, and
-rendering runs in a thread, since tokenizing a long prompt would block the caller's loop.
+`write` returns a judge's texts, for clients that parse them themselves, or the `Reason` why it wrote nothing: a value, since
+it is sent between processes. All run on the caller's event loop. The engine has a loop of its own, and rendering runs in a
+thread, since tokenizing a long prompt would block the caller's loop.
 """
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -33,7 +33,10 @@ T = TypeVar("T")
 
 
 class ScoreMemory(Protocol):
-    """Answers what it remembers, and asks the scorer that it lies around for the rest. On one event loop."""
+    """Answers what it remembers, and asks the scorer that it lies around for the rest. On one event loop.
+
+    A `ScoreRequests` with an end: the score store, behind an endpoint.
+    """
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """A `ScoreRequests`."""
@@ -44,14 +47,12 @@ class ScoreMemory(Protocol):
 
 WithScoreMemory = Callable[[ScoreRequests], ScoreMemory]
 
+# Requests that take turns in rendering; more wait for one of these to end. Only one works at a time (`FairTurns`): the
+# others wait, so that this bounds memory and not speed.
 _THREADS = 64
-"""Requests that take turns in rendering; more wait for one of these to end."""
-
-
-_SHORT = 4096
-"""Characters that are rendered in about a millisecond, during which no other request is read."""
-_TURN, _IDS_PER_CHARACTER = 64, 16
-"""What rendering a turn's header costs, in characters; and how many ids that came rendered cost as much as one."""
+_SHORT = 4096  # characters that are rendered in about a millisecond, during which no other request is read
+_TURN = 64  # what rendering a turn's header costs, in characters
+_IDS_PER_CHARACTER = 16  # ids that came rendered cost as much together as one character: they are only range-checked
 
 
 class _Abandoned(AssayError):
@@ -60,7 +61,10 @@ class _Abandoned(AssayError):
 
 @dataclass(frozen=True, slots=True)
 class RequestScores:
-    """The result of a request: one score per response, in its order."""
+    """The result of a request: one score per response, in its order.
+
+    `prompt_hash` groups answers to one prompt, as in a scored corpus.
+    """
 
     prompt_hash: str
     scores: Scores
@@ -79,18 +83,20 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class JudgeText:
-    """A judge's text, finished or so far, and how many tokens its prompt has.
+    """A judge's text, and how many tokens its prompt has.
 
-    `token_texts` has the text of every token that `generation.logprobs` names; of a stream it has none.
+    The text begins with what the template has opened the answer with, such as `<think>`.
     """
 
     generation: Generation
     prompt_tokens: int
-    token_texts: Mapping[int, str]
 
 
 class OnlineScorer:
-    """A model's contract on an engine of its own. Every coroutine raises `EngineDead` once the engine is gone."""
+    """A model's contract on an engine of its own. Every coroutine raises `EngineDead` once the engine is gone.
+
+    One event loop calls it; any number of its coroutines run at a time, and cancelling one ends its work on the engine.
+    """
 
     def __init__(
         self,
@@ -112,11 +118,11 @@ class OnlineScorer:
         except BaseException:
             self._engine.close()  # else its process would keep the GPU's memory
             raise
+        # Always with its texts: a client may ask for them in any request, and a tie of Gym's is broken by them.
         self._scorer = scorer_of(model.tracing, self._engine, rehearsal=rehearsal)
         self._tokenizing = ThreadPoolExecutor(_THREADS, "rendering")
         self._turns = FairTurns()
-        self.tokens_under_way = 0
-        """Prompt tokens that wait for the engine or are in it: the load of this replica."""
+        self.tokens_under_way = 0  # prompt tokens that wait for the engine or are in it: the load of this replica
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. A response that can't be judged has a score with the reason."""
@@ -148,41 +154,21 @@ class OnlineScorer:
         if isinstance(prompt, Reason):
             return prompt
         try:
-            with self._count_tokens([prompt]):
+            with self._count_tokens([prompt]):  # the prompt once, however many texts: the engine reads it once
                 generations = await self._run_on_engine(self._engine.generate(prompt.ids, sampling))
         except EngineDead:
             raise
         except EngineError as error:
             return error.reason
-        tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
-        texts = (
-            await self._run_in_thread(lambda check_cancelled: self._prompt_renderer.tokenizer.token_texts(tokens))
-            if tokens
-            else {}
-        )
-        return [_judge_text(prompt, generation, texts) for generation in generations]
-
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
-        """One text while it is generated, each time with all of it so far. Closing the iterator aborts the generation."""
-        prompt = await self._prompt_about_all(request)
-        if isinstance(prompt, Reason):
-            yield prompt
-            return
-        try:
-            with self._count_tokens([prompt]):
-                # Closed here and now. Left to the garbage collector, the engine would go on for a client that has left.
-                async with aclosing(self._engine.stream(prompt.ids, sampling)) as states:
-                    async for generation in states:
-                        yield _judge_text(prompt, generation, {})
-        except EngineDead:
-            raise
-        except EngineError as error:
-            yield error.reason
+        # With the mark that the template has opened the answer with, such as `<think>`: the engine never generated it.
+        texts = [replace(generation, text=prompt.opening + generation.text) for generation in generations]
+        return [JudgeText(generation, len(prompt.ids)) for generation in texts]
 
     async def health(self) -> None:
         await self._run_on_engine(self._engine.health())
 
     def close(self) -> None:
+        # Not waited for: a thread ends before its next prompt, and nobody wants what it renders any more.
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         if self._memory is not None:
             self._memory.close()
@@ -256,7 +242,7 @@ class OnlineScorer:
         return await asyncio.wrap_future(self._engine.submit(work))
 
     @contextmanager
-    def _count_tokens(self, prompts: "Sequence[Prompt] | Iterator[Prompt]") -> Iterator[None]:
+    def _count_tokens(self, prompts: Iterable[Prompt]) -> Iterator[None]:
         tokens = sum(len(prompt.ids) for prompt in prompts)
         self.tokens_under_way += tokens
         try:
@@ -276,11 +262,8 @@ def _are_short(prompts: Sequence[Rendered | ScoreRequest]) -> bool:
             count = len(prompt.responses) * max(1, len(prompt.principles))
             shown = sum(map(size_of, prompt.context)) + sum(map(size_of, prompt.responses))
             shown += sum(map(len, (*prompt.fields.values(), *prompt.tools)))
+            # Squared: a judge of pairs may have a prompt for each two of them, and each shows the whole context.
             total += count * count * (shown + _TURN * len(prompt.context))
         if total > _SHORT:
             return False
     return True
-
-
-def _judge_text(prompt: Prompt, generation: Generation, token_texts: Mapping[int, str]) -> JudgeText:
-    return JudgeText(replace(generation, text=prompt.opening + generation.text), len(prompt.ids), token_texts)

@@ -65,15 +65,21 @@ class CandidatePrompt:
 
 
 def seed_of(base: int, row: str, number: int) -> int:
-    """The seed of candidate `number` of a row, 0 to 2^31 - 1: the same in every run, however many others are generated."""
+    """The seed of candidate `number` of a row, 0 to 2^31 - 1: the same in every run, however many others are generated.
+
+    `row` is the content-stable name of the row, never its position: rows may be read in any order.
+    """
     # The row stands last: two numbers and spaces can't be confused with the beginning of a name. A name may hold half of a
     # surrogate pair, which UTF-8 refuses.
     digest = hashlib.blake2b(f"{base} {number} {row}".encode("utf-8", "surrogatepass"), digest_size=4).digest()
-    return int.from_bytes(digest, "little") >> 1
+    return int.from_bytes(digest, "little") >> 1  # positive also where a seed is a signed number of 32 bits
 
 
 def read_candidate(generation: Generation) -> GeneratedCandidate:
-    """A candidate from a generation. One that was cut off isn't judged: its text isn't complete."""
+    """A candidate from a generation. One that was cut off isn't judged: its text isn't complete.
+
+    Its reason is `unfinished`, or `empty_content` where nothing was written. Token counts are the engine's.
+    """
     reason = None
     if generation.finish_reason != "stop":
         reason = Reason.UNFINISHED
@@ -129,7 +135,10 @@ _POLICY_FAMILY = _PolicyFamily()
 
 @dataclass(frozen=True)
 class Policy(RewardModel):
-    """A policy with everything that workers need to load it and to generate with it. Small and picklable."""
+    """A policy with everything that workers need to load it and to generate with it. Small and picklable.
+
+    `max_model_len` is that of the prompt: the longest answer fits behind it.
+    """
 
     settings: PolicySettings = field(kw_only=True)
 
@@ -139,18 +148,20 @@ class Policy(RewardModel):
 
     @property
     def sampling(self) -> Sampling:
-        """How one candidate is sampled, without its seed."""
         settings = self.settings
         return Sampling(
             max_tokens=settings.policy_max_tokens,
             temperature=settings.policy_temperature,
-            top_p=settings.policy_top_p if settings.policy_temperature else 1.0,
+            top_p=settings.policy_top_p if settings.policy_temperature else 1.0,  # greedy decoding has no use for it
             stop=settings.policy_stop,
         )
 
     @property
     def template_text(self) -> str:
-        """The given chat template, or the files that hold its own, one after another; empty if there are none."""
+        """The given chat template, or the files that hold its own, one after another; empty if there are none.
+
+        It is searched for marks of reasoning; nothing is rendered by it.
+        """
         if self.chat_template is not None:
             return self.chat_template
         folder = self.checkpoint.folder
@@ -159,7 +170,10 @@ class Policy(RewardModel):
 
 
 def resolve_policy(settings: PolicySettings) -> Policy:
-    """Find a policy. Raises `ModelError` if it can't be one."""
+    """Find a policy. Raises `ModelError` if it can't be one.
+
+    It must be a language model whose context holds more than `policy_max_tokens`, so that there is room for a prompt.
+    """
     checkpoint = replace(
         Checkpoint.find(settings.policy, settings.policy_revision), given_template=settings.policy_chat_template
     )
@@ -227,6 +241,7 @@ class PolicyWriter:
         return tuple(await gather(self._generate(draw, seed) for seed in draw.seeds))
 
     async def _generate(self, draw: CandidatePrompt, seed: int) -> GeneratedCandidate:
+        # A prompt for each candidate, not one with n: each has a seed of its own, and the prefix cache has the prompt.
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
         try:
             (generation,) = await self._engine.generate(draw.ids, sampling)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.contracts.family import REFERENCE, Family
+from actors.contracts.family import PRINCIPLE, REFERENCE, Family
 from actors.contracts.judge import Judge
 from actors.contracts.known_model import Golden
 from actors.endpoint.endpoint_engine import EndpointEngine
@@ -25,12 +25,12 @@ from actors.settings.replica import AS_PUBLISHED, JudgeSettings, RenderSettings
 from actors.settings.verifier import AS_GIVEN
 from actors.timeline import mark
 
+# Of two lengths, so that prompts that are in the engine together aren't alike: rows of the wrong request would show.
 _PROBES = tuple(
     ScoreRequest((Message(Role.USER, question),), (Response("probe", answer),), ("correctness",))
     for question, answer in (("What is 2 + 3?", "5"), ("Name a colour.", "Blue is a colour, and so is green."))
 )
-_SAME = 1e-3
-"""Outputs that differ by less are equal."""
+_SAME = 1e-3  # outputs that differ by less are equal
 
 
 def self_test(  # noqa: PLR0912  a branch for each kind of engine
@@ -82,6 +82,7 @@ def self_test(  # noqa: PLR0912  a branch for each kind of engine
             raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].text}")
         (passed if tests[0].is_plausible else warned)(tests[0].text)
     if published and published.golden:
+        # Golden rewards are the authors' numbers: with a user's weights or votes they would be others.
         card_model = _as_published(model)
         as_published = renderer if card_model == model else renderer_of(card_model, settings)
         for number, golden in enumerate(published.golden, 1):
@@ -122,7 +123,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: AnyRenderer) -> 
     """A judge's rewards for a right and a wrong answer, without a known reward: the user sees whether they make sense."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
-    principles = (family.example_principle("correctness"),) if family.takes_principles else ()
+    principles = (family.example_field(PRINCIPLE, "correctness"),) if family.takes_principles else ()
     request = ScoreRequest(context, (right, wrong), principles, fields=_fields_of(family))
     # With its texts, which say more than a missing reward: a judge whose template is wrong mostly writes something else.
     (scores,) = scorer_of(model.tracing, engine).score_block(renderer.render([request]))
@@ -138,7 +139,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: AnyRenderer) -> 
 
 
 def _fields_of(family: Family) -> Mapping[str, str]:
-    """Values of the fields that a family reads, for a question whose answer is 5."""
+    # For a question whose answer is 5.
     words = {name: "5" if name == REFERENCE else "correctness" for name in family.field_names}
     return {name: family.example_field(name, word) for name, word in words.items()}
 
@@ -160,6 +161,7 @@ def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[i
 
 def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
     """Check that outputs are raw: an activation that is requested must change them as the activation does."""
+    # A head of ours is applied to hidden states, and vLLM's pooler of embeddings scales these to length one by default.
     if model.task is Task.EMBED:
         states, units = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
         if any(map(_are_equal, states, units)):

@@ -13,7 +13,10 @@ from actors.scorers.head_scorer import Scorer, Scores, gather
 
 
 class ServedScorer(Scorer):
-    """A served model on its endpoint. Its numbers are read to the last bit."""
+    """A served model on its endpoint. Its numbers are read to the last bit.
+
+    JSON writes a float64 by its shortest digits, so a reward is the number that the endpoint has.
+    """
 
     def __init__(self, family: Served, engine: EndpointEngine) -> None:
         self._outputs = {*family.outputs()}
@@ -26,7 +29,7 @@ class ServedScorer(Scorer):
     async def _score(self, request: RenderedRequest) -> Scores:
         if not request.prompts:
             return tuple(response.refusal or Score.rejected(Reason.NO_OPPONENT) for response in request.responses)
-        (prompt,) = request.prompts
+        (prompt,) = request.prompts  # the body of a request: the endpoint makes the prompts, one or many
         count = len(request.responses)
         try:
             scores = await self._engine.judge(prompt.texts[0], lambda answer: self._read(answer, count))
@@ -48,7 +51,7 @@ class ServedScorer(Scorer):
             )
         (data,) = answer["data"]
         scores = [_read_score(response, self._outputs) for response in data["responses"]]
-        if len(scores) != count:
+        if len(scores) != count:  # by position: one too few would give each the next one's reward
             raise ValueError(f"{len(scores)} rewards for {count} responses")
         return scores
 
@@ -56,6 +59,7 @@ class ServedScorer(Scorer):
 def _read_score(response: Mapping[str, Any], outputs: set[str]) -> Score:
     """The score in an answer, its numbers to the last bit. Raises `ValueError` or the like if it is none."""
     status, reason, reward = Status(response["status"]), response["reason"], response["reward"]
+    # Nothing is believed: an endpoint may be of another version, or a proxy that answers in its place.
     scores = {name: float(value) for name, value in response["scores"].items()}
     if (status is Status.SCORED) is not isinstance(reward, int | float) or not scores.keys() <= outputs:
         raise ValueError(f"a response with the status {status} has the reward {reward!r} and the scores {', '.join(scores)}")

@@ -11,7 +11,10 @@ from actors.scorers.head_scorer import Scorer, Scores
 
 
 class VerifierScorer(Scorer):
-    """A verifier on its engine."""
+    """A verifier on its engine, which is a process of plain Python without a model.
+
+    What it finds nothing to compare in fails with the verifier's reason, such as `no_answer`; nothing is scored 0 for it.
+    """
 
     def __init__(self, verifier: Verifier, engine: ProcessEngine) -> None:
         self._verifier = verifier
@@ -24,6 +27,7 @@ class VerifierScorer(Scorer):
 
     def _scores(self, request: RenderedRequest, results: Sequence[Score | Reason]) -> Scores:
         by_position = {
+            # A verifier's prompt shows one response, and has read no tokens.
             prompt.response_positions[0]: Score.failed(result, 0) if isinstance(result, Reason) else result
             for prompt, result in zip(request.prompts, results, strict=True)
         }

@@ -11,14 +11,16 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from actors.settings.credentials import check_no_credentials
 
+# `json_schema_extra` of a field that most people set: it is an option of the command line, and all others are reached by
+# `--set section.name=value`. Fields without a default are options, too.
 OPTION: dict[str, Any] = {"option": True}
-"""`json_schema_extra` of a field that most people set: it is an option of the command line, and all others are reached by
-`--set section.name=value`. Fields without a default are options, too."""
 
 
 class Settings(BaseModel):
     """Frozen, an unknown key is an error, and so is a credential. No error that is raised here shows what was given."""
 
+    # An error is printed and logged, and the value may be a credential, so no input is shown. NaN as a limit would compare
+    # as false with every number.
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
     )
@@ -28,7 +30,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _expand_and_check(cls, values: Any) -> Any:
-        """Check the raw values in their full form; sections that are `Settings` objects have been checked already."""
+        # Check the raw values in their full form; sections that are `Settings` objects have been checked already.
         full = cls.expand(values)
         check_no_credentials(full)
         return full
@@ -45,6 +47,7 @@ class Settings(BaseModel):
         if not isinstance(values, Mapping):
             return values
         full = {name: _path_text(value) for name, value in values.items()}
+        # A list of them first: each moves into its section while `full` is walked.
         for name in [name for name in full if name not in cls.model_fields]:
             cls._move_into_section(name, full)
         for name in full.keys() & cls.model_fields.keys():

@@ -13,14 +13,21 @@ _NAMES = (
     r"token|api[_-]?key|access[_-]?key([_-]?id)?|secret|secret[_-]?(access[_-]?)?key|private[_-]?key|account[_-]?key"
     r"|password|passwd|passphrase|credentials?|authorization|cookie"
 )
+# Names that are or end in these: `max_tokens` and `token_ids` are none.
 _NAME = re.compile(rf"(.*[_.-])?({_NAMES})", re.IGNORECASE | re.DOTALL)
+# In a query also the parameters that sign an address: `sig` of Azure, `signature` of S3 and Google.
 _IN_QUERY = re.compile(rf"(.*[_.-])?({_NAMES}|key|sig|signature|auth|sas|awsaccesskeyid)", re.IGNORECASE | re.DOTALL)
+# Where camel case begins a word: apiKey is read as api_Key.
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# A bound on the scheme: without it a long word is tried again from each of its letters.
 _URL = re.compile(r"(\w{1,20})://[^\s'\"<>]*")
 
 
 def check_no_credentials(value: Any, place: str = "") -> None:
-    """Raise `ValueError`, which names the place and not the value, if a setting's raw value holds a credential anywhere."""
+    """Raise `ValueError`, which names the place and not the value, if a setting's raw value holds a credential anywhere.
+
+    At any depth, since recipes are nested: in the values of mappings, and in lists.
+    """
     if problem := next(_find_problems(value, place), None):
         raise ValueError(
             f"{problem}, and settings are written beside the results: give it in the environment instead, as HF_TOKEN, "

@@ -43,29 +43,34 @@ class ModelEndpointSettings(Settings):
 
     def cost(self, prompt_tokens: float, written_tokens: float) -> float:
         """What tokens cost, in the currency of the prices; 0 without prices."""
+        # Prices are for a million tokens.
         return (prompt_tokens * (self.input_price or 0.0) + written_tokens * (self.output_price or 0.0)) / 1e6
 
 
 HERE = ModelEndpointSettings()
 """No endpoint: the model runs on engines of the run."""
 
+# The settings of engines that hold for an endpoint, too: the requests at a time, and the seconds for each.
 OF_REQUESTS = frozenset({"max_in_flight", "request_timeout_s"})
-"""The settings of engines that hold for an endpoint, too: the requests at a time, and the seconds for each."""
 
 
 def check_engine(engine: Settings, pool: Any = None, render: Any = None) -> None:
-    """Raise `ValueError` for a setting of engines, of their number or of prompts that says nothing to an endpoint."""
+    """Raise `ValueError` for a setting of engines, of their number or of prompts that says nothing to an endpoint.
+
+    The endpoint chose them when it was started, so here they would be ignored in silence.
+    """
     settings = {**engine.model_dump(exclude_defaults=True, exclude={*OF_REQUESTS, "placement_timeout_s"})}
+    # What an endpoint's settings become (`fit_engine`), so no choice of the user's.
     if settings.get("engine") == "none":
         del settings["engine"]
     if settings:
-        raise ValueError(f"--endpoint scores as the endpoint was started: leave out settings of engines: {_names(settings)}")
+        raise ValueError(
+            f"--endpoint scores as the endpoint was started: leave out settings of engines: {', '.join(sorted(settings))}"
+        )
     if pool is not None and (pool.replicas not in (None, 1) or pool.max_replicas is not None):
         raise ValueError("--endpoint is asked by one process: leave out the number of engines, and set engine.max_in_flight")
     prompts = {} if render is None else render.model_dump(exclude_defaults=True, exclude={"reasoning", "system"})
     if prompts:
-        raise ValueError(f"--endpoint makes prompts as it was started: leave out settings of prompts: {_names(prompts)}")
-
-
-def _names(settings: dict[str, Any]) -> str:
-    return ", ".join(sorted(settings))
+        raise ValueError(
+            f"--endpoint makes prompts as it was started: leave out settings of prompts: {', '.join(sorted(prompts))}"
+        )

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from actors.settings.plain_yaml import read_mapping
 from actors.settings.presets import preset_path
-from actors.settings.settings_file import read_mapping
 
 OUTPUT = "sample.output_text"
 """What a grader calls the response."""
@@ -22,12 +22,14 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "min": min, "max": max, "abs": abs, "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt,
     "log": math.log,
 }  # fmt: skip
+# `math.pow` and not `**`, which makes a complex number of a negative one and a fraction.
 _OPERATORS: Mapping[type, Callable[..., float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: math.pow,
     ast.USub: operator.neg, ast.UAdd: operator.pos,
 }  # fmt: skip
 _FREE = ("string_check", "text_similarity", "multi")
 GRADERS = frozenset({"score_model", "label_model", "python", "endpoint", *_FREE})
+# What a grader of each type may hold beside `type` and `name`. `model` and `pass_threshold` decide no number of ours.
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "score_model": ("input", "range", "sampling_params", "model", "pass_threshold"),
     "label_model": ("input", "labels", "passing_labels", "model"),
@@ -35,7 +37,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "text_similarity": ("input", "reference", "evaluation_metric", "pass_threshold"),
     "multi": ("graders", "calculate_output"),
 }
-"""What a grader of each type may hold beside `type` and `name`. `model` and `pass_threshold` decide no number of ours."""
+# `max_completions_tokens` is OpenAI's spelling.
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p", "max_completions_tokens": "max_tokens"}
 _PLACE = re.compile(r"{{\s*([\w.]+)\s*}}")
 
@@ -46,6 +48,7 @@ def pieces(template: str) -> Iterator[tuple[str, str]]:
     Raises `ValueError` for a place that no row has, and for what Jinja would read in another way.
     """
     parts = _PLACE.split(template)
+    # Filters, calls and indices are no places, and would come out as text.
     if unread := re.search(r"{{.*?(?:}}|$)", "\n".join(parts[::2])):
         raise ValueError(f"{unread[0]} isn't of the form {{{{ item.NAME }}}}, NAME of letters, digits and _")
     for text, name in zip(parts[::2], [*parts[1::2], ""], strict=True):
@@ -110,7 +113,6 @@ def _rubric_of(grader: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_free(grader: Mapping[str, Any]) -> dict[str, Any]:
-    """The grader. Raises `ValueError` unless it is complete and asks no model."""
     kind = grader.get("type")
     if kind in ("score_model", "label_model"):
         raise ValueError(
@@ -136,8 +138,13 @@ def _check_free(grader: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calculate(formula: str, values: Mapping[str, float]) -> float:
-    """`calculate_output` by the values of its graders. Raises `ArithmeticError`, and `ValueError` for no such formula."""
+    """`calculate_output` by the values of its graders. Raises `ArithmeticError`, and `ValueError` for no such formula.
+
+    The formula is parsed and never evaluated by Python: names, numbers and the functions of `_FUNCTIONS` are all that it
+    may hold.
+    """
     try:
+        # In OpenAI's formulas ^ is a power; Python would read an exclusive or.
         return _value_of(ast.parse(formula.replace("^", "**"), mode="eval").body, values)
     except SyntaxError as error:
         raise ValueError(f"calculate_output {formula!r} is no formula: {error.msg}") from error
@@ -168,7 +175,6 @@ def _value_of(node: ast.expr, values: Mapping[str, float]) -> float:
 
 
 def _by_name(graders: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The graders of a multi grader; a single one may stand there by itself."""
     return {graders["name"]: graders} if isinstance(graders.get("type"), str) else graders
 
 
@@ -181,8 +187,9 @@ def _check_fields(grader: Mapping[str, Any]) -> None:
 
 
 def _turns(turns: Any) -> tuple[str | None, str]:
-    """System turn and user's turn as Jinja. Raises `ValueError` for any other turns."""
+    # System turn and user's turn as Jinja. Raises `ValueError` for any other turns.
     turns = [turns] if isinstance(turns, Mapping) else turns or []
+    # `developer` is OpenAI's newer name of the system turn, which most models' templates don't know.
     roles = ["system" if turn["role"] == "developer" else turn["role"] for turn in turns]
     if roles not in (["user"], ["system"], ["system", "user"]):
         raise ValueError(f"input has turns of {', '.join(roles) or 'nobody'}: a judge gets one of user, after one of system")
@@ -199,11 +206,12 @@ def _content(content: Any) -> str:
 
 
 def _as_jinja(template: str) -> str:
-    """A grader's template as a rubric's: all that isn't a place of a row is text, whatever Jinja would make of it."""
+    # A grader's template as a rubric's: all that isn't a place of a row is text, whatever Jinja would make of it.
     return "".join(_literal(text) + (f"{{{{ {field_name(name)} }}}}" if name else "") for text, name in pieces(template))
 
 
 def _literal(text: str) -> str:
+    # As a string inside of Jinja where it has Jinja's marks: they are text to OpenAI.
     return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if "{{" in text or "{%" in text or "{#" in text else text
 
 

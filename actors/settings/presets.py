@@ -10,10 +10,8 @@ _FOLDER = Path(__file__).parent / "published_rubrics"
 
 def presets() -> Mapping[str, str]:
     """What each is in a few words, by its name: the first line of its file."""
-    return {
-        path.stem: _first_line(path).removeprefix("# ")
-        for path in sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem)
-    }
+    paths = sorted(_FOLDER.glob("*.yaml"), key=lambda path: path.stem)
+    return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for path in paths}
 
 
 def preset_path(value: Any) -> Any:
@@ -27,8 +25,3 @@ def preset_path(value: Any) -> Any:
             "path"
         )
     return str(_FOLDER / f"{name}.yaml")
-
-
-def _first_line(path: Path) -> str:
-    with path.open(encoding="utf-8") as file:
-        return file.readline().strip()

@@ -23,7 +23,10 @@ class Dtype(StrEnum):
 
 
 class TooLong(StrEnum):
-    """What becomes of a conversation longer than the model takes."""
+    """What becomes of a conversation longer than the model takes.
+
+    `cut-left` cuts tokens, so a prompt may begin in the middle of a turn.
+    """
 
     REJECT = "reject"
     TRIM_TURNS = "trim-turns"
@@ -35,7 +38,7 @@ _Text = Annotated[str, Field(pattern=r"\S")]
 
 
 def _template_text(value: Any) -> Any:
-    """The text of a file with a chat template; such a text itself, as a run's recipe has it, is returned as it is."""
+    # Every template has a brace, and hardly a path does.
     try:
         return Path(value).read_text(encoding="utf-8") if isinstance(value, str) and "{" not in value else value
     except (OSError, UnicodeError) as error:
@@ -78,7 +81,10 @@ AS_PUBLISHED = ReadSettings()
 
 
 class Pairs(StrEnum):
-    """Which of several responses a judge of two compares."""
+    """Which of several responses a judge of two compares.
+
+    Of n responses: n pairs in a circle, n(n - 1)/2 for all, and about n - 1 in a knock-out, in log2 n rounds.
+    """
 
     CIRCULAR = "circular"
     ALL = "all"
@@ -86,7 +92,11 @@ class Pairs(StrEnum):
 
 
 class Aggregate(StrEnum):
-    """What a response's judgements come to."""
+    """What a response's judgements come to.
+
+    A mean is of what each judgement makes of it, a grade or a win; the two others count comparisons, and mean something
+    within a row alone.
+    """
 
     MEAN = "mean"
     WIN_RATE = "win-rate"
@@ -115,9 +125,10 @@ class JudgeSettings(Settings):
     """judges: maximum tokens of an answer, reasoning included; default: the model card's, or half of the context"""
     seed: int = 0
     """judges: seed of the sampled votes and of the order of lists"""
-    pairs: Pairs = Pairs.CIRCULAR
-    """judges of two responses, for rows with more: compare each with the next, all with all, or in a knock-out that ends
-    when the winner is certain"""
+    pairs: Pairs | None = None
+    """judges of two responses, for rows with more: compare each with the next, all with all (n(n - 1)/2 comparisons of n
+    responses), or in a knock-out that ends when the winner is certain; default: all where the reward is who won, circular
+    where it is a grade"""
     aggregate: Aggregate | None = None
     """judges: reward from several judgements: their mean, the share of comparisons won, or the Bradley-Terry strength;
     default: the model card's"""
@@ -230,6 +241,7 @@ def fit_engine(settings: Any) -> Any:
         pool = getattr(settings, "work", None) or getattr(settings, "pool", None)
         check_engine(engine, pool, settings.render)
     if engine.engine == "vllm" and (named.endpoint != HERE or is_verifier(model)):
+        # Frozen for all others; this is the validator that completes them.
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
     if engine.engine == "none" and named.endpoint == HERE and not is_verifier(model):
         raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")

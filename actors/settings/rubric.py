@@ -14,14 +14,15 @@ from actors.text.patterns import groups_of, linear
 
 WINNER = "winner"
 _SIDE = re.compile(r"(\w+)_([12])")
+# Keywords beside which properties of an object may be described elsewhere, too.
 _JOINED = frozenset({"allOf", "anyOf", "oneOf", "if", "$ref", "unevaluatedProperties"})
-"""Keywords beside which properties of an object may be described elsewhere, too."""
 _CONVERSATION = ("conversation", "turns", "tools")
 _ONE, _TWO = ("response",), ("response_1", "response_2")
+# Variables that have no text themselves: what they hold is read by name, at any depth.
 _ROOTS = ("row",)
-"""Variables that have no text themselves: what they hold is read by name, at any depth."""
 
 
+# Parsing takes longer than rendering, and the names are needed for each question.
 @lru_cache(maxsize=64)
 def _variables_of(template: str) -> frozenset[str]:
     """The undeclared variables of a Jinja template; of `_ROOTS` the dotted names of what is read of them."""
@@ -55,7 +56,7 @@ def _variables_of(template: str) -> frozenset[str]:
 
 
 def _closed(schema: Any) -> Any:
-    """A schema whose objects have no properties that it doesn't name, unless it says so; below `_JOINED` it is as it was."""
+    # A schema whose objects have no properties that it doesn't name, unless it says so; below `_JOINED` it is as it was.
     if not isinstance(schema, dict) or _JOINED & schema.keys():
         return schema
     closed = {name: _closed(value) if name == "items" else value for name, value in schema.items()}
@@ -66,13 +67,9 @@ def _closed(schema: Any) -> Any:
 
 
 def _listed(kind: dict[str, Any]) -> list[float]:
-    """The numbers of a schema's `enum`; none if it lists something else, too."""
+    # `type`, as a bool is an instance of int: an enum with true in it is no scale.
     listed: list[Any] = kind.get("enum", [])
     return listed if all(type(value) in (int, float) for value in listed) else []
-
-
-_ALTERNATIVES = re.compile(rf"\(\?P?<{WINNER}>(?:(?P<words>[\w|-]+)|\[(?P<letters>\w+)\])\)")
-"""A group `winner` of plain words or letters, one of which it finds."""
 
 
 class VerdictTokens(Settings):
@@ -177,11 +174,11 @@ class RubricSettings(Settings):
         return self
 
     def _check_names(self) -> None:
-        """Raise `ValueError` for names that can't be outputs, or that lack a scale, a winner's meaning or the other side."""
         names = self.names
         numbers = [name for name in names if name != WINNER]
         if not names:
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
+        # First: a group for the winner with another name has no scale either, and this message says what to do.
         self._check_winners()
         self._check_words()
         if wrong := [name for name in names if not name.isidentifier()]:
@@ -203,11 +200,11 @@ class RubricSettings(Settings):
                 raise ValueError(f"of two responses, a number is called like score_1 and score_2, not {wrong[0]}")
             if lacking := [side for side in sides if not {f"{side}_1", f"{side}_2"} <= set(numbers)]:
                 raise ValueError(f"{lacking[0]} is there for one of the two responses alone")
+            # One number decides by itself; of several, a sum is a rule that the rubric would have to say.
             if len(sides) > 1 and WINNER not in names:
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
 
     def _check_words(self) -> None:
-        """Raise `ValueError` for words of nothing that is read, or if the schema allows others."""
         for name in self.words:
             if name not in self._properties:
                 raise ValueError(f"`words` says what the words of {name} count, and json_schema has no property {name}")
@@ -230,7 +227,6 @@ class RubricSettings(Settings):
         return self.low if limits[0] is None else limits[0], self.high if limits[1] is None else limits[1]
 
     def _check_winners(self) -> None:
-        """Raise `ValueError` if `winners` is of nothing that is read, or lacks a value that `winner` may have."""
         if not self.winners:
             return
         if WINNER not in self.names:
@@ -238,33 +234,22 @@ class RubricSettings(Settings):
                 f"`winners` says what the values of `winner` stand for, and there is none: what is read is "
                 f"{', '.join(self.names)}. Call the group or property that names the better response `winner`"
             )
-        lacking = [value for value in self._values_of_winner if value not in self.winners]
+        lacking = [value for value in self._listed(WINNER) if isinstance(value, str) and value not in self.winners]
         if lacking and self.shows == "two":
             raise ValueError(
                 f"`winner` may be {', '.join(lacking)}, and `winners` doesn't say what that stands for: give each value "
                 "first, second or tie"
             )
 
-    @property
-    def _values_of_winner(self) -> list[str]:
-        """The values that `winner` may have, where pattern or schema list them; else none."""
-        if self.pattern is not None:
-            listed = _ALTERNATIVES.search(self.pattern)
-            return [] if listed is None else list(listed["letters"] or listed["words"].split("|"))
-        return [value for value in self._properties.get(WINNER, {}).get("enum", []) if isinstance(value, str)]
-
     def _listed(self, name: str) -> list[Any]:
-        """The `enum` of a property; none without one."""
         return list(self._properties.get(name, {}).get("enum", []))
 
     @property
     def _properties(self) -> dict[str, dict[str, Any]]:
-        """The schemas of the answer's properties by name; none without a schema."""
         properties = (self.json_schema or {}).get("properties", {})
         return {name: kind for name, kind in properties.items() if isinstance(kind, dict)}
 
     def _check_prompt(self) -> None:
-        """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
         shown = {"one": _ONE, "two": _TWO, "row": ()}[self.shows]
         hidden, used = {*_ONE, *_TWO} - {*shown}, self.variables
         if unknown := [name for name in (*sorted(hidden), *_ROOTS) if name in used]:
@@ -276,6 +261,7 @@ class RubricSettings(Settings):
         fields = self.field_names
         if inner := [name for name in fields if any(other.startswith(f"{name}.") for other in fields)]:
             raise ValueError(f"the prompt reads {inner[0]} as a text, and something inside of it: name the texts alone")
+        # A rubric of columns has no response: at least one column must be there to be judged.
         judged = shown or ("row.NAME",)[: not any(name.startswith("row.") for name in used)]
         if lacking := [name for name in judged if name not in used]:
             raise ValueError(
@@ -294,7 +280,7 @@ class RubricSettings(Settings):
 
     @property
     def truths(self) -> set[str]:
-        """The names of boolean properties, to which the scale doesn't apply."""
+        # The names of boolean properties, to which the scale doesn't apply.
         return {name for name, kind in self._properties.items() if kind.get("type") == "boolean"}
 
     @property
@@ -311,7 +297,7 @@ class RubricSettings(Settings):
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """The least and the greatest number of each output; a difference of log-probabilities has none."""
+        # The least and the greatest number of each output; a difference of log-probabilities has none.
         ends: dict[str, list[float]] = {}
         for name in {*self.names} - {WINNER} if self.verdict is None else ():
             values = self.words[name].values() if name in self.words else (0, 1) if name in self.truths else self.scale(name)
@@ -324,5 +310,4 @@ class RubricSettings(Settings):
         return tuple("win" if name == WINNER else name for name in dict.fromkeys(map(self._output, self.names)))
 
     def _output(self, name: str) -> str:
-        """The output that a value is of: `score_1` and `score_2` of two responses are each one's `score`."""
         return match[1] if self.shows == "two" and (match := _SIDE.fullmatch(name)) else name

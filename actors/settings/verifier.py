@@ -7,10 +7,11 @@ from pydantic import BeforeValidator, Field, field_validator
 from actors.extensions import plugin_module
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
-from actors.settings.settings_file import read_mapping
+from actors.settings.plain_yaml import read_mapping
 from actors.text.json_schema import check_schema
 from actors.text.patterns import linear
 
+# A set of names, since a command must know whether it starts engines before any family is imported.
 VERIFIERS = frozenset(
     {
         "exact-match", "grader", "json-schema", "math-equal", "multiple-choice", "normalised-match", "regex",
@@ -21,7 +22,10 @@ VERIFIERS = frozenset(
 
 
 def is_verifier(model: str) -> bool:
-    """Whether a model is a family that needs no weights: one of ours, or a plug-in's, whose entry point has its name."""
+    """Whether a model is a family that needs no weights: one of ours, or a plug-in's, whose entry point has its name.
+
+    Of a plug-in the module is imported, as its entry point alone doesn't say what it holds.
+    """
     plugin = None if model in VERIFIERS else plugin_module("assay.families", model)
     return model in VERIFIERS or getattr(getattr(plugin, "FAMILY", None), "task", None) == "verify"
 

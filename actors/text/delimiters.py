@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 
+# A delimiter has so many letters and digits: `[A]`, `<b>` and `### Input` stand in ordinary texts.
 _LEAST_LETTERS = 8
-"""A delimiter has so many letters and digits: `[A]`, `<b>` and `### Input` stand in ordinary texts."""
 _PIECE = re.compile(r"\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,80}>|【[^【】\n]{1,80}】")
 _HEADING = re.compile(r"(#{2,6}|={3,}|-{3,}|\*{2,}) ?\w[^\n]{0,80}")
 _FILLERS = (0x115F, 0x1160, 0x2800, 0x3164)
@@ -33,7 +33,6 @@ class Delimiters:
         self._rare = {character for of_text in rare for character in (of_text, of_text.upper())}
 
     def are_in(self, text: str) -> bool:
-        """Whether a text holds one."""
         if not self._plain or (text.isascii() and not any(character in text for character in self._rare)):
             return False  # most texts are ASCII without a bracket, and need no normalised copy
         plain = _plain(text)
@@ -58,7 +57,7 @@ def between(prompt: str, shown: Collection[str], tokens: Iterable[str]) -> set[s
 
 
 def _bordering(lines: Iterable[str]) -> Iterator[str]:
-    """The marks in the first line, which may also have words, and in the lines after it, up to the first with words."""
+    # The marks in the first line, which may also have words, and in the lines after it, up to the first with words.
     for number, line in enumerate(map(str.strip, lines)):
         marks = [line] if _HEADING.fullmatch(line) else _PIECE.findall(line)
         words = marks != [line] and re.search(r"\w", _PIECE.sub("", line))
@@ -68,7 +67,7 @@ def _bordering(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _as_read(text: str) -> str:
-    """A text with plain characters, spaces and line ends in place of others that a reader takes for them."""
+    # A text with plain characters, spaces and line ends in place of others that a reader takes for them.
     plain = unicodedata.normalize("NFKD", _LINE_ENDS.sub("\n", text)).translate(_widthless())
     return re.sub(r"[^\S\n]+", " ", plain)
 
@@ -104,5 +103,4 @@ def _unseen() -> dict[int, None]:
 
 @cache
 def _widthless() -> dict[int, None]:
-    """The same without white space."""
     return {code: None for code in _unseen() if not chr(code).isspace()}

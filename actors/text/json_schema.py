@@ -12,7 +12,10 @@ _VALUES = frozenset({"enum", "const", "default", "examples"})
 
 
 def check_schema(schema: Any) -> Any:
-    """The schema. Raises `ValueError` for one that isn't valid, or that can't be checked in linear time."""
+    """The schema. Raises `ValueError` for one that isn't valid, or that can't be checked in linear time.
+
+    That is one with `patternProperties`, with a pattern that RE2 can't take, or with a `$ref` that leads nowhere.
+    """
     import jsonschema  # only who has a schema needs it
 
     try:
@@ -42,7 +45,6 @@ def meets(schema: Any, value: Any) -> bool | None:
 
 
 def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
-    """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
     if isinstance(schema, list):
         for item in schema:
             yield from _find_patterns(item)
@@ -64,7 +66,6 @@ def _validator(schema: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def _validator_of(draft: str) -> Any:
-    """The validator class of a draft, with `pattern` checked by RE2."""
     from jsonschema import ValidationError, validators
 
     def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:

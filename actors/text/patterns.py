@@ -10,7 +10,10 @@ from typing import Any
 
 @lru_cache(maxsize=64)
 def linear(pattern: str) -> Any:
-    """The compiled pattern, with the methods of Python's. Raises `ValueError` for one that RE2 can't take."""
+    """The compiled pattern, with the methods of Python's.
+
+    Raises `ValueError` for one that RE2 can't take, such as a lookahead or a backreference.
+    """
     import re2  # only who has a rubric needs it
 
     options = re2.Options()

@@ -27,7 +27,6 @@ def _lines(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """A value for people; empty where there is none."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_text(each)}" for name, each in value.items() if _text(each))
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -20,12 +20,14 @@ class Mark(NamedTuple):
     """How a kind of model marks its reasoning. `prefilled`: some templates write the begin mark themselves.
 
     A begin mark without its end is reasoning that never ended, but of those that are `paired`: they are text then.
+    `answer`: the marks between which the answer stands, of models that mark it, too.
     """
 
     begin: str
     end: str
     prefilled: bool = False
     paired: bool = False
+    answer: tuple[str, str] | None = None
 
 
 _MESSAGE = "<|message|>"
@@ -40,8 +42,11 @@ MARKS = (
     Mark("<thinking>", "</thinking>"),
     Mark("<thought>", "</thought>"),
     Mark("<reasoning>", "</reasoning>"),
-    Mark("<|begin_of_thought|>", "<|end_of_thought|>"),  # Sky-T1, OpenThinker
-    Mark("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
+    Mark("<longcat_think>", "</longcat_think>", prefilled=True),  # LongCat
+    # Sky-T1, OpenThinker; OpenThoughts-114k and Bespoke-Stratos-17k
+    Mark("<|begin_of_thought|>", "<|end_of_thought|>", answer=("<|begin_of_solution|>", "<|end_of_solution|>")),
+    Mark("<|START_THINKING|>", "<|END_THINKING|>", answer=("<|START_RESPONSE|>", "<|END_RESPONSE|>")),  # Command A
+    Mark("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
     Mark("<|channel>thought", "<channel|>"),  # Gemma 4
     Mark("<|start|>assistant<|channel|>analysis", _FINAL),  # gpt-oss
     Mark("<|channel|>analysis", _FINAL),
@@ -49,14 +54,14 @@ MARKS = (
     Mark("analysis", "assistantfinal", paired=True),  # the same, decoded without its special tokens
     Mark("Here is my thought process:", "Here is my response:", paired=True),  # Granite
 )
+# Fields of messages in which servers give reasoning apart from the content.
 FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""Fields of messages in which servers give reasoning apart from the content."""
 
 _SPACE = re.compile(r"\s*")
 _ENDED = re.compile(r"\A(?:\s*\n| +)")
-_CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>)\s*\Z")
+_CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>|<\|END_OF_TURN_TOKEN\|>)\s*\Z")
+# Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time.
 _LOOKED_BACK = 80
-"""Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time."""
 _SENTENCE_ENDS = ".!?。！？…"
 _OPENS = "\"'“‘«([{<\\"
 
@@ -82,18 +87,24 @@ class HandledReasoning:
 
 
 def _folded(text: str) -> str:
-    """The text in lower case, in which every character keeps its place."""
+    # The text in lower case, in which every character keeps its place.
     return text.replace("İ", "I").lower()  # the only character whose lower case is two
 
 
 _FOLDED = tuple(mark._replace(begin=_folded(mark.begin), end=_folded(mark.end)) for mark in MARKS)
+_WRAPPERS = [(_folded(mark.answer[0]), _folded(mark.answer[1])) for mark in MARKS if mark.answer is not None]
+_MARK = re.compile("|".join(re.escape(part) for mark in _FOLDED if not mark.paired for part in (mark.begin, mark.end)))
 _BEGINS = [mark.begin for mark in _FOLDED if mark.prefilled]
 _ENDS = [mark.end for mark in _FOLDED if mark.prefilled]
 _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_ENDS])]))
 
 
 def split_reasoning(text: str) -> SplitText:
-    """Split a text after the reasoning at its beginning. Linear time in its length."""
+    """Split a text after the reasoning at its beginning. Linear time in its length.
+
+    The answer is without the empty lines before it and the marks around it, and None where the reasoning never ended or
+    nothing follows it.
+    """
     cuts = _mark_ends(_folded(text))
     if cuts is None:
         return SplitText(True, None)
@@ -165,14 +176,17 @@ def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning
 
 
 def _split_turn(turn: Message | Response) -> SplitText:
-    """The text of a turn, split. One that calls tools needs no answer after its reasoning."""
+    # The text of a turn, split. One that calls tools needs no answer after its reasoning.
     split = split_reasoning(turn.content)
     is_complete = turn.calls and split.answer is None and _mark_ends(_folded(turn.content))
     return SplitText(True, "") if is_complete else split
 
 
 def count_reasoning(requests: Sequence[ScoreRequest]) -> int:
-    """How many responses of some requests hold reasoning, in themselves or in turns before them."""
+    """How many responses of some requests hold reasoning.
+
+    A turn before the responses that holds some counts for each of them, since each is judged beside it.
+    """
     return sum(len(without_reasoning(request, Reasoning.KEEP).reasoned) for request in requests)
 
 
@@ -190,13 +204,21 @@ def opened_by(prompt: str) -> str:
     return prompt[len(folded) - len(begin) : len(folded)]
 
 
+def is_only_marks(text: str) -> bool:
+    """Whether a text is nothing but marks of reasoning and white space, as templates write them where an answer begins."""
+    return not _MARK.sub("", _folded(text)).strip()
+
+
 def is_in_marks(token: str) -> bool:
     """Whether a token is a mark of reasoning, or a part of one."""
     return any(_folded(token) in part for mark in _FOLDED for part in (mark.begin, mark.end))
 
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
-    """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
+    """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does.
+
+    The reasoning is put between `<think>` and `</think>`. A content that begins with reasoning stays as it is.
+    """
     reasoning = _reasoning_field(message)
     if reasoning is None or split_reasoning(content).reasoned:
         return content
@@ -229,7 +251,6 @@ def _answer_or_text(text: str, split: SplitText) -> str:
 
 
 def _opening_mark(folded: str, at: int) -> Mark | None:
-    """The mark with which reasoning begins at a position, after white space; None if none does."""
     mark = next((mark for mark in _FOLDED if _begins_with(mark, folded, at)), None)
     return None if mark is None or (mark.paired and folded.find(mark.end, at) < 0) else mark
 
@@ -257,9 +278,18 @@ def _mark_ends(folded: str) -> list[int] | None:
 
 
 def _trim_answer(rest: str) -> str | None:
-    """The text after the reasoning, without the empty lines between them; None if nothing is left."""
-    answer = _CLOSING.sub("", _ENDED.sub("", rest))
+    answer = _unwrapped(_CLOSING.sub("", _ENDED.sub("", rest)))
     return answer if answer.strip() else None
+
+
+def _unwrapped(answer: str) -> str:
+    # The answer without the marks around it. Empty if text follows them: nobody can tell whether that belongs to it.
+    folded = _folded(answer)
+    for begin, end in _WRAPPERS:
+        if folded.startswith(begin):
+            stop = folded.find(end) if end in folded else len(answer)
+            return "" if folded[stop + len(end) :].strip() else _ENDED.sub("", answer[len(begin) : stop]).rstrip()
+    return answer
 
 
 def _find_lone_end(folded: str, start: int) -> tuple[int, int] | None:

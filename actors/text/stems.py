@@ -5,19 +5,20 @@ split and merged separately. So the ids up to the end of such a token don't depe
 are those that the text has behind the token alone. At any other place, ids may depend on what follows: nothing is shared.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
+Item = TypeVar("Item")
 Tokenize = Callable[[list[str]], list[list[int]]]
 CheckCancelled = Callable[[], None]
 """Called between pieces of work; raises an error to cancel it, once nothing waits for the result."""
 
+# Levels of stems of stems: a context, a response to it, a principle for both, and one more.
 _DEEPEST = 4
-"""Levels of stems of stems: a context, a response to it, a principle for both, and one more."""
+# Characters in one call of the tokenizer; between calls the work can be cancelled.
 _AT_A_TIME = 2**20
-"""Characters in one call of the tokenizer; between calls the work can be cancelled."""
+# The shortest stem in characters. Below, finding it costs as much time as it saves.
 _SHORTEST = 2000
-"""The shortest stem in characters. Below, finding it costs as much time as it saves."""
 
 
 class _Cut(NamedTuple):
@@ -51,19 +52,14 @@ class PrefixSharingTokenizer:
         stems = list(dict.fromkeys(cut.stem for cut in cuts if cut.stem))
         ids_of = dict(zip(stems, self.tokenized(stems, check_cancelled, depth - 1), strict=True)) if stems else {}
         rests: list[list[int]] = []
-        for batch in _batches([cut.rest for cut in cuts]):
+        for batch in batches((cut.rest for cut in cuts), _AT_A_TIME, len):
             check_cancelled()
             rests += self._tokenize(batch)
         # The rest was tokenized behind the special token that ends the stem, so its first id repeats the stem's last: of
         # "<s>context<e>answer" the stem is "<s>context<e>" and the rest "<e>answer". "answer" alone may have other ids.
         return [ids_of[cut.stem] + ids[1:] if cut.stem else ids for cut, ids in zip(cuts, rests, strict=True)]
 
-    def shared_tokens(self, text: str, other: str, most: int) -> int:
-        """How many ids both texts certainly begin with, of those of their first `most` characters."""
-        return len(self._tokenize([self._shared_stem(text[:most], other[:most])[0]])[0])
-
     def _cut(self, texts: Sequence[str]) -> list[_Cut]:
-        """Each text cut at the longest stem that it shares with the text before or after it."""
         if not self.cutters or len(texts) < 2:
             return [_Cut("", text) for text in texts]
         cuts: list[_Cut] = []
@@ -97,16 +93,19 @@ class PrefixSharingTokenizer:
         return True
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in their order, in batches of at most `_AT_A_TIME` characters (a longer text is a batch of its own)."""
-    batch: list[str] = []
-    length = 0
-    for text in texts:
-        if batch and length + len(text) > _AT_A_TIME:
+def batches(items: Iterable[Item], most: int, size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """The items in their order, in batches of at most this size together.
+
+    A larger item is a batch of its own.
+    """
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > most:
             yield batch
-            batch, length = [], 0
-        batch.append(text)
-        length += len(text)
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
     if batch:
         yield batch
 
@@ -136,7 +135,6 @@ def _may_overlap(token: str, other: str) -> bool:
 
 
 def _common_length(text: str, other: str) -> int:
-    """The number of characters that two texts have in common at their beginning, by bisection."""
     low, high = 0, min(len(text), len(other))
     # Each step compares half of what is left, so together they look at each character about once. Comparing slices is one
     # call in C, while a loop over the characters of a megabyte is not.

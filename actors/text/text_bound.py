@@ -12,8 +12,8 @@ import string
 from collections.abc import Collection
 from typing import Any
 
+# Letters and digits that no normalisation can join with a combining mark, which would come next.
 _KEPT = re.compile(r"[A-Za-z0-9]+(?=[\x00-\x7f]|$)")
-"""Letters and digits that no normalisation can join with a combining mark, which would come next."""
 _COUNTED = re.compile(r"[A-Za-z0-9]")
 _ALPHABET = string.ascii_letters + string.digits
 _NORMALIZERS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "Prepend", "ByteLevel"})
@@ -61,13 +61,11 @@ def _most_letters_in_a_token(tokenizer: Any, vocabulary: Collection[str]) -> flo
 
 
 def _steps(rule: Any, name: str) -> list[dict[str, Any]]:
-    """The steps of a normalizer or pre-tokenizer, as the dictionaries of tokenizer.json."""
     described: dict[str, Any] = json.loads(rule.__getstate__()) if rule is not None else {"type": "Sequence", name: []}
     return list(described[name]) if described["type"] == "Sequence" else [described]
 
 
 def _keeps(step: dict[str, Any]) -> bool:
-    """Whether a step certainly keeps every ASCII letter and digit of the text."""
     if step["type"] == "Replace":
         return bool(step["pattern"] == {"String": " "})
     if step["type"] == "Split":

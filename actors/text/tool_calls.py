@@ -7,12 +7,11 @@ from typing import Any
 
 from actors.records import Message, Response, Role, ToolCall
 
-STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
-"""A string in a JSON text; with a colon, if it is a key."""
+STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)  # a string in a JSON text; with a colon, if it is a key
+# Delimiters of a conversation as text: how the lines of calls and of ids begin in it.
 WRITTEN_CALL = ("\ntool_call: {", "\ntool_call_id: ")
-"""Delimiters of a conversation as text: how the lines of calls and of ids begin in it."""
+# What a template may look for in a schema, such as the types, and no tokenizer makes a control token of.
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)
-"""What a template may look for in a schema, such as the types, and no tokenizer makes a control token of."""
 
 
 class OpenCalls:
@@ -34,6 +33,7 @@ class OpenCalls:
             self.calls, self.are_made = list(turn.calls), bool(turn.calls)
             return None
         fitting = (call for call in self.calls if turn.call_id is None or call.id in (None, turn.call_id))
+        # False sorts before True: the call with the turn's id first, else the first that fits.
         call = min(fitting, key=lambda call: call.id != turn.call_id, default=None)
         if call is not None:
             self.calls.remove(call)
@@ -41,7 +41,10 @@ class OpenCalls:
 
 
 def as_messages(turns: Sequence[Message], arguments: Callable[[str], object] = str) -> list[dict[str, Any]]:
-    """The turns in OpenAI's form; `arguments` makes what a call has there of their JSON text."""
+    """The turns in OpenAI's form; `arguments` makes what a call has there of their JSON text.
+
+    A tool's turn has the name, and if it has one the id, of the call that it answers: templates print the one or the other.
+    """
     calls, messages = OpenCalls(), []
     for turn in turns:
         message: dict[str, Any] = {"role": turn.role.value, "content": turn.content}

@@ -7,15 +7,15 @@ HTML, whose templates escape by themselves. What acts on a reader or hides from 
 import re
 from collections.abc import Iterable, Sequence
 
+# Marks that turn the direction of the text after them, also beyond the text that they stand in.
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Marks that turn the direction of the text after them, also beyond the text that they stand in."""
+# The last two ranges, tags and variation selectors, can hide a whole text. Joiners belong to emoji and to Persian words.
 _INVISIBLE = (
     *(0xAD, 0x34F, 0x180E, 0x200B, 0x2028, 0x2029, *range(0x2060, 0x2065), *range(0x206A, 0x2070)),
     *(0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0)),
 )
-"""The last two ranges, tags and variation selectors, can hide a whole text. Joiners belong to emoji and to Persian words."""
+# Control characters and halves of surrogate pairs.
 _CONTROL = (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
-"""Control characters and halves of surrogate pairs."""
 
 
 def spell(character: str) -> str:
@@ -35,8 +35,8 @@ _LATEX = str.maketrans(
         "⟩": r"$\rangle$",
     }
 )
+# What means something to Markdown, or to GitHub, which shows `$x$` as a formula. Inside of a word `_` is a letter.
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|~&#$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""What means something to Markdown, or to GitHub, which shows `$x$` as a formula. Inside of a word `_` is a letter."""
 
 
 def visible(text: str) -> str:

@@ -6,7 +6,6 @@ N responses need N - 1 comparisons instead of N(N - 1)/2, in about log2 N rounds
 from collections.abc import Collection, Mapping
 
 Pair = tuple[int, int]
-"""Two positions, the smaller first."""
 
 
 def next_pairs(players: Collection[int], shares: Mapping[Pair, float]) -> list[Pair]:

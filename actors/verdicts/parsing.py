@@ -25,7 +25,10 @@ _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
 def number(value: object, low: float, high: float) -> float:
-    """A number from `low` to `high`: a JSON number, or a string of decimal digits. Raises `Unreadable`."""
+    """A number from `low` to `high`: a JSON number, or a string of decimal digits. Raises `Unreadable`.
+
+    The reason is `out_of_range` for a number off the scale, and `no_verdict` for what is none.
+    """
     if isinstance(value, str):
         if not _NUMBER.fullmatch(value.strip()):
             raise Unreadable(Reason.NO_VERDICT)
@@ -38,7 +41,10 @@ def number(value: object, low: float, high: float) -> float:
 
 
 def the_only(values: Iterable[T]) -> T:
-    """The value that all of these equal. Raises `Unreadable` if there is none, or if two differ."""
+    """The value that all of these equal. Raises `Unreadable` if there is none, or if two differ.
+
+    Neither the first nor the last of two is taken: either may be a quotation.
+    """
     distinct = set(values)
     if len(distinct) > 1:
         raise Unreadable(Reason.TWO_VERDICTS)
@@ -99,7 +105,7 @@ def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
 
 
 def _find_end(text: str, at: int) -> int:
-    """The position after the brace that closes the one at `at`, counting braces alone; the text's end if none does."""
+    # The position after the brace that closes the one at `at`, counting braces alone; the text's end if none does.
     depth = 0
     for brace in _BRACE.finditer(text, at):
         depth += 1 if brace[0] == "{" else -1
@@ -109,7 +115,7 @@ def _find_end(text: str, at: int) -> int:
 
 
 def _parse_python(text: str) -> Mapping[str, Any] | None:
-    """An object in Python's spelling: single quotes, True, a comma at the end."""
+    # An object in Python's spelling: single quotes, True, a comma at the end.
     if _NOT_DECIMAL.search(text):
         return None
     try:

@@ -11,9 +11,9 @@ samples without replacement.
 import math
 from collections.abc import Iterable, Sequence
 
+# Shares of the wealth that four gamblers stake; the test is on their mean. The boldest wins soonest where all votes agree,
+# and is ruined by the first that doesn't; the most careful one needs 0.8 of 32 votes to agree.
 _STAKES = (0.25, 0.5, 0.75, 1.0)
-"""Shares of the wealth that four gamblers stake; the test is on their mean. The boldest wins soonest where all votes agree,
-and is ruined by the first that doesn't; the most careful one needs 0.8 of 32 votes to agree."""
 
 
 def settled_side(values: Sequence[float], total: int, error: float) -> int:
@@ -30,7 +30,7 @@ def settled_side(values: Sequence[float], total: int, error: float) -> int:
 
 
 def _wealth(values: Iterable[float], total: int) -> float:
-    """What a stake of 1 against "the mean of all values is 0 or less" has become."""
+    # What a stake of 1 against "the mean of all values is 0 or less" has become.
     wealths = [1.0] * len(_STAKES)
     total_seen = 0.0
     for count, value in enumerate(values):

@@ -13,12 +13,12 @@ WIN_RATE, LOSSES, AGREEMENT = "win_rate", "losses", "agreement"
 BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED = "both_orders", "order_decided", "first_preferred"
 OUTPUTS = (WIN_RATE, LOSSES, AGREEMENT, BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
 """Named outputs of a response that was compared with others."""
+# Newton steps at most. They converge quadratically near the solution; the bound is for what floats can't reach.
 _STEPS = 50
-"""Newton steps at most. They converge quadratically near the solution; the bound is for what floats can't reach."""
+# The largest change of a strength, in logits, with which the iteration ends.
 _CLOSE = 1e-10
-"""The largest change of a strength, in logits, with which the iteration ends."""
+# Decimals of a strength: those of equal records come out up to 2e-15 apart, by their places in the sums, and are a tie.
 _DIGITS = 9
-"""Decimals of a strength: those of equal records come out up to 2e-15 apart, by their places in the sums, and are a tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +33,26 @@ class _Meeting:
 
     @property
     def share(self) -> float:
-        """The share of the comparisons won, 0 to 1. Both orders count alike, however many votes each has."""
+        # The share of the comparisons won, 0 to 1. Both orders count alike, however many votes each has.
         # Three wins shown first and one loss shown second are 0.5, as each order says something else; by games it were 0.75.
         return fmean(fmean(results) for results in (self.first, self.second) if results)
 
     @property
     def agreement(self) -> float:
-        """The share of the comparisons with the most frequent result: a win, a tie or a loss."""
         games = Counter((*self.first, *self.second))
         return max(games.values()) / self.games
 
     @property
     def games(self) -> int:
-        """How many comparisons there are."""
         return len(self.first) + len(self.second)
 
 
 @dataclass(frozen=True, slots=True)
 class PairwiseRecord:
-    """The comparisons of a response with the others of its request, by the position of each other one."""
+    """The comparisons of a response with the others of its request, by the position of each other one.
+
+    Each other one counts alike, however many votes there are on the two.
+    """
 
     meetings: Mapping[int, _Meeting]
 
@@ -76,12 +77,11 @@ class PairwiseRecord:
 
     @property
     def outcomes(self) -> tuple[float, ...]:
-        """The share of the comparisons won against each other response."""
         return tuple(meeting.share for meeting in self.meetings.values())
 
     @property
     def win_rate(self) -> float:
-        """The mean share of the comparisons won over all others, 0 to 1; each other one counts alike."""
+        """The mean share of the comparisons won over all others, 0 to 1."""
         return fmean(self.outcomes)
 
     def as_scores(self) -> dict[str, float]:

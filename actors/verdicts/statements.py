@@ -7,6 +7,7 @@ and who is better. All must agree: of two that differ nobody can tell which is t
 """
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,12 +15,12 @@ from actors.errors import Unreadable
 from actors.records import Reason
 from actors.verdicts.numbers import NUMBER, NUMERAL, WORDS, number_in, plain
 
+# What any text may call its only number.
 SCORE = r"scored?|rat(?:ing|ed)|graded?|mark|verdict|overall"
-"""What any text may call its only number."""
 _NOUN = "(?:response|assistant|answer|chatbot|model|option|candidate|solution)"
+# What any text may call the better of two; `answer` may be the one to a question, "B" among others.
 WINNER = rf"""winner|verdict|decision|judge?ment|choice|preference|preferred|pick|vote|(?:better|best)(?:\s(?:{_NOUN}|one))?
   |answer(?=[^\w\n]*[:=>\]-][^\w\[\n]*(?:\[\[|{_NOUN}\b))"""
-"""What any text may call the better of two; `answer` may be the one to a question, "B" among others."""
 _TRUE, _FALSE = ("true", "yes", "correct"), ("false", "no", "not true", "untrue", "incorrect")
 TRUTHS: Mapping[str, Hashable] = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
 _ORDINALS = ("first", "second", "third", "fourth")
@@ -29,34 +30,36 @@ _NEUTRAL = (
     r"|revised|new|fair|honest|right|proper|given|resulting|individual|star|low|poor|bad|weak|high|good|strong|decent|mediocre"
     rf"|solid|moderate|modest|reasonable|{_NOUN}"
 )
+# Before a number's label, what makes another of it: "style score: 3", "the test score is 90", "the highest score is 10".
 _ANOTHER = re.compile(
     rf"""(?:(?:^\W*(?:\d\d?[.)]\W*)?(?:(?:(?-i:[A-Z])\w*\s){{1,2}}(?=(?-i:[A-Z])))?
         |\b(?:the|an?|its|their)\s|[|,;(/]\s?(?=(?-i:[A-Z])))(?!(?:{_NEUTRAL})\b)[^\W\d_]+(?:['’]s)?
       | \b(?:max(?:imum|\.)?|min(?:imum|\.)?|highest|lowest|best|worst|top|perfect|full|possible))\s+$""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Before a number's label, what makes another of it: "style score: 3", "the test score is 90", "the highest score is 10"."""
 _LEAD = r"(?:(?:the|an?|about|only|just|of|(?:final\s)?(?:score|rating|grade|mark))[^\S\n]+){0,4}"
 _UNIT = r"(?:[^\S\n]*(?:points?|stars?|marks?)\b)?"
 _OF_MANY = rf"{_UNIT}(?:[^\S\n]*(?:/|out[^\S\n]+of|of)[^\S\n]*{NUMBER}{_UNIT})?"
 _END = rf"{_OF_MANY}[^\w\n]*?(?:$|[^\w\s](?=\s)|[^\S\n](?:because|since|as|for|due|overall|and|but)\b)"
 _IS = r"is|was|(?:would|should|will|must)\sbe"
 _GETS = rf"{_IS}|gets|earns|receives|deserves|scores"
+# Behind a number: it isn't one of things, as in "Response 1: 3 errors".
 _NOT_COUNTED = r"(?![^\S\n]+(?!(?:points|stars|marks|as|is|was|has|does|this|thus)\b)[a-z]+s\b)"
-"""Behind a number: it isn't one of things, as in "Response 1: 3 errors"."""
 _SUPPOSED = r"(?![^\S\n]*(?:or|and|to|would|could|might|may|must|can|should|need\w*|require\w*|means?|is|was)\b)"
 _GIVEN = r"""\b(?:I(?:['’](?:d|ll)|\s(?:would|will|shall|must|can))?\s(?:only\s)?(?:give|rate|grade|score|assign|award)\b
     [^.!?\n\d]{0,40}? | (?:deserves?|merits?|warrants?|worth)\b | (?:it|this)(?:['’]s|\sis)\san?\b)\s"""
 
 _SIDE = rf"""(?:(?:the\s)?(?:{_NOUN}[^\w\n]{{0,3}}(?:[a-d]|\d{{1,3}}|one|two)|(?-i:[A-D])
   |(?:{"|".join(_ORDINALS)})(?:\s(?:{_NOUN}|one))?))(?!\w)"""
+# A line with nothing but a response's name, and no brackets, in which a verdict would be.
+_LONE = re.compile(rf"[^\w\[({{▢]*(?:the\s)?{_NOUN}\s(?P<side>[a-d]|\d|one|two)[^\w\])}}]*", re.IGNORECASE)
 _ADVERBS = r"(?:(?:\w+ly|the|much|far|still|thus|overall|somewhat)\s)*"
 _WORSE = ("worse", "worst", "inferior", "weaker")
 _COMPARED = re.compile(
-    rf"""(?<!\w)(?<!if\s)(?<!whether\s)(?<!when\s)(?<!unless\s)(?P<one>{_SIDE})\s
+    rf"""(?<!\w)(?<!if\s)(?<!whether\s)(?<!when\s)(?<!unless\s)(?P<subject>{_SIDE})\s
       (?:is|was|seems|looks|remains|does|performs|provides|gives|(?:should|is\sto)\sbe)\s{_ADVERBS}
       (?P<how>better|best|superior|preferable|preferred|stronger|winner|{"|".join(_WORSE)})(?:\s(?:{_NOUN}|one)s?)?
-      (?:\s(?:than|to)\s(?P<than>{_SIDE}))?(?:$|[^\w\s](?:\s|$)|[^\S\n](?:because|since|as|and|but|overall|by|in\s(?:every|all|most|general))\b)
+      (?:\s(?:than|to)\s(?P<object>{_SIDE}))?(?:$|[^\w\s](?:\s|$)|[^\S\n](?:because|since|as|and|but|overall|by|in\s(?:every|all|most|general))\b)
     | (?<!\w)(?P<winner>{_SIDE})\ ?(?:
         (?:wins|won)\b(?!\s(?:in|on|at|for)\b) | (?:>+|≻|\bbeats\b|\boutperforms\b)\ ?(?P<loser>{_SIDE}))
     | (?<!\w)(?P<low>{_SIDE})\ (?:loses\b|lost\b|<+\ (?P<high>{_SIDE}))
@@ -72,12 +75,12 @@ _LISTED = re.compile(
 _RANKED = re.compile(
     rf"(?:ranking|order|best[\s-]to[\s-]wors[te])\W{{1,9}}({_SIDE})\W{{1,9}}({_SIDE})", re.VERBOSE | re.IGNORECASE
 )
+# Most lines have none of these, and needn't be searched for comparisons, which takes ten times as long.
 _COMPARES = re.compile(
     r"better|best|superior|prefer|stronger|winner|wor[sk]|inferior|weak|w[io]n|[<>≻]|beat|outperf|los[et]|choose|pick|select|favou?r"
     r"|vote|go with|lean|as good|tie|draw|equal",
     re.IGNORECASE,
 )
-"""Most lines have none of these, and needn't be searched for comparisons, which takes ten times as long."""
 _FLAGS = re.VERBOSE | re.IGNORECASE | re.MULTILINE
 _LOOKED_BACK = 80
 _STARS = re.compile(r"(?<!\d)(?<!\d )([★⭐🌟]+)☆*")
@@ -139,7 +142,10 @@ def label(text: str) -> str:
 
 
 def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The text with a word in place of what was read."""
+    """The text with a word in place of what was read.
+
+    A word, so that what stands before and behind it doesn't become one statement.
+    """
     for begin, end in sorted(set(spans), reverse=True):
         text = f"{text[:begin]}READ{text[end:]}"
     return text
@@ -156,7 +162,6 @@ def check_agrees(text: str, claims: Sequence[Claim], merits: Sequence[float] = (
 
 
 def _statements(text: str, claim: Claim) -> Iterator[str]:
-    """What a text states of a claim."""
     count = len(claim.value) if isinstance(claim.value, tuple) else 0
     if claim.words:
         value, lead, verb, counted, end = _any_of(claim.words), rf"{_LEAD}(?:{_NOUN}\s)?", _IS, "", ""
@@ -185,26 +190,46 @@ def _statements(text: str, claim: Claim) -> Iterator[str]:
     if claim.alone:
         # A number behind "=" or in a box may be the answer to a question that the judge has solved.
         solved = "" if claim.words else "=▢"
-        yield from re.findall(rf"^[^\w\n{solved}]*{value}{_OF_MANY}(?:\soverall)?[^\w\n]*$", text, _FLAGS)
+        body = _without_headings(text) if claim.words else text
+        yield from re.findall(rf"^[^\w\n{solved}]*{value}{_OF_MANY}(?:\soverall)?[^\w\n]*$", body, _FLAGS)
     if claim.alone and count == 1:
         yield from re.findall(rf"{_GIVEN}{value}{_END}", text, _FLAGS)
 
 
-def _read(claim: Claim, given: str) -> Hashable:
+def _without_headings(text: str) -> str:
+    """The text without "**Assistant B:**" and "### Assistant B" over text about B.
+
+    Of 700 answers of o1-mini that JudgeBench's authors publish, 51 were refused by these alone. Each side must have as many
+    as the other: one more may be the judge's verdict, beside one that is quoted.
+    """
+    lines = text.split("\n")
+    names = [_LONE.fullmatch(line) for line in lines]
+    headings: dict[int, str] = {}
+    for place, (line, name) in enumerate(zip(lines[:-1], names[:-1], strict=True)):
+        is_marked = name and ("#" in line[: name.start("side")] or ":" in line[name.end("side") :])
+        if name and is_marked and lines[place + 1] and not names[place + 1]:
+            headings[place] = name["side"].lower()
+    counts = Counter(headings.values())
+    if len(counts) != 2 or len({*counts.values()}) > 1:
+        return text
+    return "\n".join("HEADING" if place in headings else line for place, line in enumerate(lines))
+
+
+def _read(claim: Claim, statement: str) -> Hashable:
     if claim.words:
-        return {word.lower(): value for word, value in claim.words.items()}.get(given.lower())
-    given = re.sub(rf"/\s?{NUMBER}", "", given, flags=re.IGNORECASE)
-    return tuple(map(number_in, re.findall(NUMERAL, given, re.IGNORECASE)))
+        return {word.lower(): value for word, value in claim.words.items()}.get(statement.lower())
+    numbers = re.sub(rf"/\s?{NUMBER}", "", statement, flags=re.IGNORECASE)
+    return tuple(map(number_in, re.findall(NUMERAL, numbers, re.IGNORECASE)))
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """A regular expression for one of these words; in other case, only where no word follows it, as in "a close call"."""
+    # In other case than asked for only where no word follows: of "a close call" the a is no A.
     choice = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
     return rf"(?:(?-i:{choice})(?!\w)|(?:{choice})(?![^\S\n]*[\w'’]))"
 
 
 def _rows_of_tables(text: str) -> Iterator[str]:
-    """Each cell of a table as a line of its own, under the name of its column, and under that of its row."""
+    # Each cell as a line of its own, under the name of its column, and under that of its row.
     header: list[str] = []
     for line in text.split("\n"):
         cells = [cell.strip() for cell in line.strip(" |").split("|")] if "|" in line else []
@@ -216,12 +241,12 @@ def _rows_of_tables(text: str) -> Iterator[str]:
 
 
 def _comparisons(text: str) -> Iterator[tuple[str | None, str | None]]:
-    """Who is better than whom by each comparison in words: None for all others, and twice None where all are equal."""
+    # Who is better than whom: None for all others, and twice None where all are equal.
     yield from (*_LISTED.findall(text), *_RANKED.findall(text))
     for line in filter(_COMPARES.search, text.split("\n")):
         for match in _COMPARED.finditer(line):
-            better = match["one"] or match["winner"] or match["high"] or match["more"] or match["chosen"]
-            worse = match["than"] or match["loser"] or match["low"] or match["less"]
+            better = match["subject"] or match["winner"] or match["high"] or match["more"] or match["chosen"]
+            worse = match["object"] or match["loser"] or match["low"] or match["less"]
             yield (worse, better) if (match["how"] or "").lower() in _WORSE else (better, worse)
 
 
@@ -235,7 +260,7 @@ def _place_of(side: str) -> int:
 
 
 def _is_so(merits: Sequence[float], better: str | None, worse: str | None) -> bool:
-    """Whether one response is better than another, or than all others; also where these responses aren't compared."""
+    # Of responses that weren't compared, such as a third of two, anything may be said.
     if better is None and worse is None:
         return len(set(merits)) < 2
     places = set(range(len(merits)))

@@ -11,8 +11,8 @@ from actors.errors import Unreadable
 from actors.records import Reason
 from actors.verdicts.statements import Claim, check_agrees, label
 
+# Smaller log-probabilities count as this, so that a reward stays finite where an answer was impossible (as the card).
 LEAST = -50.0
-"""Smaller log-probabilities count as this, so that a reward stays finite where an answer was impossible (as the card)."""
 
 
 def difference(generation: Generation, after: str, marks: Sequence[str], ids: Sequence[int]) -> float:

@@ -12,12 +12,12 @@ from actors.errors import Unreadable
 from actors.records import Reason
 from actors.verdicts.numbers import FIGURES, NUMBER, WORDS, number_in, plain
 
+# Characters on either side of a number that are looked at; bounded, so that all matches take linear time.
 _LOOKED_AT = 200
-"""Characters on either side of a number that are looked at; bounded, so that all matches take linear time."""
 
 _PART = r"(?:half|halves|thirds?|quarters?|fourths?|fifths?|tenths?)\b"
+# What ends quotation, brackets and tags, and white space in a line.
 _CLOSED = r"""(?:[_"'”’)\]}>]|</\w+>|[^\S\n])*"""
-"""What ends quotation, brackets and tags, and white space in a line."""
 _OPENED = r"""(?:["'“‘(\[{]|<\w+>|\s)*"""
 _UNIT = rf"(?:{_CLOSED}(?:(?:points?|punkte?|pts|stars?|marks?)\b\.?|[★⭐分点점]))?{_CLOSED}"
 _DASH = "[-‐‒–—―−]"
@@ -27,6 +27,7 @@ _ALONE = r"(?:\s*(?:(?:points?|pts|stars?|marks?|max(?:imum)?)\b|分制?))?(?:\s
 _BEST_SCORE = r"\b(?:max(?:imum|\.)?|(?:top|best|highest|perfect)\s+(?:score|grade|mark))(?:\s+(?:of|points?|score)\b)*+"
 _BEST = r"(?:best|highest|top|max(?:imum|\.)?|perfect|perfection|excellent|outstanding|great|ideal|flawless)\b"
 _ENDED = r"\s*(?:[)\],;]|$|\n)"
+# What says of how many a number is, such as /10, "out of ten", "(1-10)", "where 10 is best", "| 10" and %.
 _SCALE = re.compile(
     rf"""{_UNIT} (?: \s* (?P<percent>%|percent\b|per\ cent\b|pct\b)
     | (?: \s* (?:[{{(]?[/⁄∕÷]+[}})]?|\}}\s*\{{)
@@ -48,7 +49,7 @@ _SCALE = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""What says of how many a number is, such as /10, "out of ten", "(1-10)", "where 10 is best", "| 10" and %."""
+# How a number goes on: in figures, as a range, a sum or a fraction, or as one of two.
 _GOES_ON = re.compile(
     rf"""{_CLOSED} (?: (?<!\s)\d | (?<!\s)(?:[.,:'’_·٫٬]|\{{,\}})\d | e[+-]?\d | (?<!\s)(?:[km]|ish)\b
       | \s+\.\d | ,\s*\d{{3}}(?!\d) | [^\S\n]+\d+ (?! \s*[:)] | \.(?!\d) | \d )
@@ -62,13 +63,12 @@ _GOES_ON = re.compile(
       | (?: hundred|thousand|million|billion|dozen )\b ))""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""How a number goes on: in figures, as a range, a sum or a fraction, or as one of two."""
+# How what comes before a number shows that it began there.
 _BEGAN = re.compile(
     rf"""[-‐−+\d]\Z | \d[.,٫٬]\Z | \d{_DASH}\Z | \d\s*[/⁄∕÷~]\s*\Z | \d\s*\.\.+\s*\Z
     | (?:\d|\b(?:{"|".join(WORDS)})) \s+ (?:out\s+of|of|to|or|point) \s+\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""How what comes before a number shows that it began there."""
 _SCALE_BEFORE = re.compile(
     rf"(?:out[\s-]+of|/|\bmax(?:imum|\.)?:?|\d\s*(?:{_DASH}|to|\.\.+))\s*(?P<top>{NUMBER})[^\w\n]*[:=][^\w\n]*$",
     re.IGNORECASE,

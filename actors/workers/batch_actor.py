@@ -21,8 +21,8 @@ from actors.workers.engine_process import EngineProcess
 WithScoreCache = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
 
+# To measure the noise of batching, one in 32 of an engine's first 512 requests is asked again, 3 % of a small run.
 _ONE_IN, _AMONG = 32, 512
-"""To measure the noise of batching, one in 32 of an engine's first 512 requests is asked again, 3 % of a small run."""
 
 
 class BatchActor(EngineProcess[RenderedRequest, Scores]):
@@ -62,7 +62,6 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         return self.engine.runner
 
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score a block of work. `work` names it, the same in every process that ever gets it."""
         return self.run(work, requests)
 
     def measure_noise(self, work: str, requests: Sequence[RenderedRequest], scores: Sequence[Scores]) -> None:
@@ -91,7 +90,6 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         return self._shown(self._scorer.score_block(items))
 
     def _shown(self, block: list[Scores]) -> list[Scores]:
-        """The scores, without texts that the run didn't ask for."""
         return [tuple(replace(score, trace=()) for score in scores) for scores in block] if self._drops_texts else block
 
     def is_answer(self, result: Scores) -> bool:

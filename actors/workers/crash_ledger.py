@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 from actors.errors import CrashLoop
 from actors.scorers.batch_noise import BatchNoise, largest_noise
 
-SUSPECT = 2
-"""Deaths that make work a suspect. A single one may be the machine's fault."""
+SUSPECT = 2  # deaths that make work a suspect: a single one may be the machine's fault
 
 _MAX_WARNINGS = 100
 _WORDLESS = "their processes ended without an error message; the system may have killed them (out of memory?)"
@@ -66,15 +65,12 @@ class StartStep(NamedTuple):
 
 
 class _Process(NamedTuple):
-    """A process of an engine: its id, and whether an earlier one of the same engine died."""
-
     id: str
-    is_restart: bool
+    is_restart: bool  # an earlier process of the same engine has died
 
 
 class _Entry(NamedTuple):
-    """Who has the work: an engine, and its process, empty if that never noted its start."""
-
+    # Who has the work: an engine, and its process, empty if that never noted its start.
     holder: str
     process: str
 
@@ -136,7 +132,6 @@ class Ledger:
         self._start_steps[holder] = step
 
     def list_start_steps(self) -> list[StartStep]:
-        """The current steps of engines that aren't ready yet, in the order of their starts."""
         return [StartStep(step, self._nodes[holder]) for holder, step in self._start_steps.items() if step]
 
     def note_ready(self, holder: str) -> None:
@@ -180,7 +175,6 @@ class Ledger:
             self._witness = answered if self._witness is None else self._witness
 
     def witness(self) -> Any:
-        """The first item that an engine has answered; None if there is none yet."""
         return self._witness
 
     def results(self, work: str) -> list[Any]:
@@ -215,5 +209,4 @@ class Ledger:
         return self._restarts, self._last_error or _WORDLESS
 
     def last_error(self) -> str:
-        """The last cause of death that a process could report; empty if none could."""
         return self._last_error

@@ -24,10 +24,10 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Compute = Callable[[Sequence[Item]], list[Result]]
 
+# Blocks that are computed together at most; no actor gets as many at a time.
 _PLACES = 256
-"""Blocks that are computed together at most; no actor gets as many at a time."""
+# Of a thousand engines, the ledger gets 200 calls a second.
 _LOAD_EVERY_S = 5.0
-"""Of a thousand engines, the ledger gets 200 calls a second."""
 
 
 class EngineProcess(ABC, Generic[Item, Result]):
@@ -58,7 +58,6 @@ class EngineProcess(ABC, Generic[Item, Result]):
         threading.Thread(target=self._report_load, name="load", daemon=True).start()
 
     def _report_load(self) -> None:
-        """Tell the ledger every few seconds how many requests are answered and under way, where that changes."""
         tested, before = self.engine.load[0], (0, 0)
         while True:
             time.sleep(_LOAD_EVERY_S)
@@ -126,7 +125,7 @@ class EngineProcess(ABC, Generic[Item, Result]):
                 return
 
     def _enter(self, work: str, items: Sequence[Item], compute: Compute[Item, Result]) -> list[Result]:
-        """Do items as one entered work. A death ends the process: Ray then starts the actor again and repeats the call."""
+        # Do items as one entered work. A death ends the process: Ray then starts the actor again and repeats the call.
         self._call("enter", work, self._holder)
         try:
             results = compute(items)

@@ -19,7 +19,6 @@ class PolicyActor(EngineProcess[CandidatePrompt, tuple[GeneratedCandidate, ...]]
         self._writer = PolicyWriter(policy.sampling, self.engine, special_tokens(policy))
 
     def draw(self, work: str, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
-        """Generate candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
         return self.run(work, draws)
 
     def compute(self, items: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:

@@ -5,34 +5,28 @@ Serve then starts another replica. A dead engine is never repaired: its requests
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ray.util.metrics import Gauge
 
-from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import JudgeText, OnlineScorer, WithScoreMemory
+from actors.scorers.online import OnlineScorer, WithScoreMemory
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
 
+# In which requests under way are answered, before the process ends.
 _LAST_WORDS_S = 0.1
-"""In which requests under way are answered, before the process ends."""
 
 
 class ServeActor:
     """One engine and its scorer. The constructor includes the self-test; the replica is ready when it returns."""
 
     def __init__(
-        self,
-        model: RewardModel,
-        render: RenderSettings,
-        engine: EngineSettings,
-        remember: WithScoreMemory | None = None,
+        self, model: RewardModel, render: RenderSettings, engine: EngineSettings, remember: WithScoreMemory | None = None
     ) -> None:
         self._scorer = OnlineScorer(model, render, engine, remember)
         self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
@@ -44,11 +38,6 @@ class ServeActor:
             return await call(self._scorer)
         raise AssertionError("unreachable")
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
-        with _exit_if_dead():
-            async for written in self._scorer.stream(request, sampling):
-                yield written
-
     async def check_health(self) -> None:
         self._tokens.set(self._scorer.tokens_under_way)
         with _exit_if_dead():
@@ -59,7 +48,7 @@ class ServeActor:
         return {"tokens": float(self._scorer.tokens_under_way)}
 
     def __del__(self) -> None:
-        """Serve calls this at the end of a replica."""
+        # Serve calls this at the end of a replica: also of one whose constructor has raised.
         if hasattr(self, "_scorer"):
             self._scorer.close()
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from actors.contracts.judge import Verdict
 from actors.engine.protocol import Engine, Generation, Sampling
-from actors.models.genrm_boxed import GenrmBoxed
+from actors.models.genrm import GenrmBoxed
 from actors.records import Message, Prompt, Response, Role, ScoreRequest
 from bench.card.hosts import on_gpu
 from bench.card.weights import write_writer

@@ -12,8 +12,11 @@ import httpx
 from assay_client._reward import Reward
 from assay_client._wire import Failure, Item, Route, read_answer
 
-_CONNECT_S = 10.0
+_CONNECT_S = 10.0  # an address that drops packets fails then, and is tried again, long before the deadline
 _LONGEST_PAUSE_S = 30.0
+_RESTART_S = 120.0  # an endpoint that restarts needs half a minute and more for its engine, and takes no connections
+_UNSENT_PAUSE_S = 1.0
+_MOST_BYTES = 2**22  # of a request's items: a quarter of what an endpoint takes by default (`limits.max_body_bytes`)
 CLOSED = Failure("closed", "the client was closed")
 
 
@@ -44,7 +47,6 @@ class Batches:
     """What waits to be sent, and what is under way."""
 
     def __init__(self, settings: Settings, route: Route, headers: dict[str, str]) -> None:
-        """In the loop that all calls come from."""
         self.loop = asyncio.get_running_loop()
         self._settings, self._route = settings, route
         self._http = httpx.AsyncClient(
@@ -62,6 +64,7 @@ class Batches:
         deadline = self.loop.time() + timeout_s
         waiting = [_Waiting(item, deadline, self.loop.create_future()) for item in items]
         self._queue.extend(waiting)
+        # At once when a request is full; else others have `wait_ms` to join. By items: most have one response.
         if len(self._queue) >= self._settings.batch:
             self._send_all()
         elif self._timer is None:
@@ -77,7 +80,6 @@ class Batches:
                 each.rewards.cancel()
 
     async def close(self) -> None:
-        """End what waits and what is under way."""
         _settle(self._queue, CLOSED)
         self._queue.clear()
         for task in self._under_way:
@@ -86,7 +88,6 @@ class Batches:
         await self._http.aclose()
 
     def _send_all(self) -> None:
-        """Send what waits, as far as there is room."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -97,14 +98,18 @@ class Batches:
             _cancel_when_settled(task, batch)
 
     def _take(self) -> list[_Waiting]:
-        """The next items of a request: at most `batch` responses, but for an item that alone has more."""
+        """The next items of a request: at most `batch` responses and 4 MiB, but for an item that alone has more."""
         batch: list[_Waiting] = []
-        room = self._settings.batch
-        while self._queue and (not batch or self._queue[0].item.count <= room):
-            waiting = self._queue.popleft()
+        room, bytes_left = self._settings.batch, _MOST_BYTES
+        while self._queue:
+            waiting = self._queue[0]
+            if batch and (waiting.item.count > room or waiting.item.size > bytes_left):
+                break
+            self._queue.popleft()
             if not waiting.rewards.done():
                 batch.append(waiting)
                 room -= waiting.item.count
+                bytes_left -= waiting.item.size
         return batch
 
     def _finish(self, batch: Sequence[_Waiting], task: "asyncio.Task[None]") -> None:
@@ -119,6 +124,7 @@ class Batches:
     async def _send(self, batch: Sequence[_Waiting]) -> None:
         """Ask until there are rewards, or nothing is left to try."""
         failures = 0
+        first_unsent_s: float | None = None
         while batch := [waiting for waiting in batch if not waiting.rewards.done()]:
             answer = await self._post(batch)
             if isinstance(answer, list):
@@ -131,20 +137,27 @@ class Batches:
                 await self._send(batch[:middle])
                 await self._send(batch[middle:])
                 return
+            now_s = self.loop.time()
+            first_unsent_s = (first_unsent_s or now_s) if answer.is_unsent else None
+            is_gone = first_unsent_s is not None and now_s >= first_unsent_s + _RESTART_S
             # Who was asked to come again hasn't failed, and goes on until the deadline; but whose replica has ended may be
             # why it did, and would end one after the other.
             failures += answer.after_s is None or answer.reason == "replica_gone"
-            if not answer.again or failures > self._settings.retries:
+            if not answer.again or is_gone or failures > self._settings.retries:
                 _settle(batch, answer)
                 return
             await asyncio.sleep(_pause_s(answer.after_s, failures))
 
     async def _post(self, batch: Sequence[_Waiting]) -> list[list[Reward]] | Failure:
         items = [waiting.item for waiting in batch]
+        # The latest deadline of the batch: whoever's is earlier gives up by itself, and the others have their rewards.
         left_s = max(waiting.deadline for waiting in batch) - self.loop.time()
         headers = {"X-Timeout-Seconds": f"{max(left_s, 0.001):.3f}"}
         try:
             answer = await self._http.post(self._route.path, content=self._route.body(items), headers=headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            message = f"{type(error).__name__}: {error}"
+            return Failure("unreachable", message, after_s=_UNSENT_PAUSE_S, is_unsent=True)
         except httpx.RequestError as error:
             return Failure("unreachable", f"{type(error).__name__}: {error}")
         return read_answer(answer, self._route, items)
@@ -173,4 +186,5 @@ def _pause_s(after_s: float | None, failures: int) -> float:
     """Seconds before the next try: as asked, and up to half as long again; or by chance, up to a bound that doubles."""
     if after_s is not None:
         return random.uniform(1.0, 1.5) * max(after_s, 0.1)
+    # From 0 on: clients that failed at the same moment must not come again at the same moment.
     return random.uniform(0.0, min(_LONGEST_PAUSE_S, 0.25 * 2**failures))

@@ -27,9 +27,10 @@ class Client:
     ) -> None:  # fmt: skip
         """Without `url`, `model` or `key` those in ASSAY_URL, ASSAY_MODEL and ASSAY_API_KEY; the last two may be missing.
 
-        `timeout` is the deadline of a call, in seconds; `retries` how often a request that failed is sent again, where
-        429 and 503 with `Retry-After` don't count. A request has at most `batch` responses, and waits `wait_ms` milliseconds
-        for others to join; `max_in_flight` are under way at a time. Raises `ValueError`.
+        `timeout` is the deadline of a call, in seconds; `retries` how often a request that failed is sent again. 429 and 503
+        with `Retry-After` don't count, nor, for up to 120 s, that nobody takes the connection. A request has at most `batch`
+        responses and 4 MiB, and waits `wait_ms` milliseconds for others to join; `max_in_flight` are under way at a time.
+        Raises `ValueError`.
         """
         url, model = url or os.environ.get(URL, ""), model or os.environ.get(MODEL)
         if not url.startswith(("http://", "https://")):
@@ -112,8 +113,8 @@ def default_client() -> Client:
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+# What a forked process inherited. It stays referenced: to collect it would close what is the parent's.
 _abandoned: list[object] = []
-"""What a forked process inherited. It stays referenced: to collect it would close what is the parent's."""
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

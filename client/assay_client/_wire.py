@@ -12,12 +12,11 @@ import httpx
 
 from assay_client._reward import Reward
 
+# Roles that hold the responses of a conversation without `responses` (NVIDIA's).
 _SHOWN = frozenset(("response_1", "response_2"))
-"""Roles that hold the responses of a conversation without `responses` (NVIDIA's)."""
-_OF_ALL = frozenset((401, 403, 404, 405))
-"""Statuses of a wrong key or address: no smaller request would fare better."""
-_AGAIN = frozenset((408, 425, 429))
-"""Statuses below 500 after which the same request may succeed."""
+_OF_ALL = frozenset((401, 403, 404, 405))  # statuses of a wrong key or address: no smaller request would fare better
+_AGAIN = frozenset((408, 425, 429))  # statuses below 500 after which the same request may succeed
+# Whatever JSON of another shape raises where it is read, from a proxy's page to digits beyond a float.
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 _SERVER_ERROR = 500
 
@@ -26,8 +25,13 @@ _SERVER_ERROR = 500
 class Item:
     """What is judged: a piece of JSON for each of the route's lists, and the number of its responses."""
 
-    pieces: tuple[bytes, ...]
+    pieces: tuple[bytes, ...]  # JSON already: what is sent again, or in halves, isn't encoded again
     count: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(map(len, self.pieces))
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,6 @@ class Route:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self, items: Sequence[Item]) -> bytes:
-        """The request's JSON."""
         columns = zip(self.lists, zip(*(item.pieces for item in items), strict=True), strict=True)
         members = [b"%s: [%s]" % (to_json(name), b", ".join(pieces)) for name, pieces in columns]
         members += [b"%s: %s" % (to_json(name), to_json(value)) for name, value in self.fields.items()]
@@ -56,15 +59,16 @@ class Failure:
     again: bool = True
     splits: bool = False
     after_s: float | None = None
+    is_unsent: bool = False  # there was no connection
 
     def rewards(self, count: int) -> list[Reward]:
-        """What `count` responses get for it."""
         return [Reward(None, "failed", self.reason, message=self.message)] * count
 
 
 def to_json(value: Any) -> bytes:
-    """ASCII, in which a lone surrogate stays one. Raises `TypeError` or `ValueError` for what JSON can't hold."""
-    return json.dumps(value, allow_nan=False).encode()
+    """UTF-8, in which a lone surrogate is escaped. Raises `TypeError` or `ValueError` for what JSON can't hold."""
+    # Not ASCII: escaped, a Chinese character takes 6 bytes in place of 3.
+    return json.dumps(value, allow_nan=False, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def read_conversation(conversation: Mapping[str, Any]) -> Item:
@@ -76,6 +80,7 @@ def read_conversation(conversation: Mapping[str, Any]) -> Item:
 
 def read_rewards(answer: Any) -> list[list[Reward]]:
     """Those of `/v1/rewards`. Raises `ValueError`, `TypeError` or `KeyError` for any other JSON."""
+    # By position, so the order is checked: a reward at another's place would train on the wrong response.
     if [judged["index"] for judged in answer["data"]] != list(range(len(answer["data"]))):
         raise ValueError("the conversations are out of order")
     return [[read_reward(**response) for response in judged["responses"]] for judged in answer["data"]]
@@ -85,6 +90,7 @@ def read_reward(
     reward: Any, status: str, reason: str | None = None, scores: Any = None, truncated: bool = False, **_: Any
 ) -> Reward:
     """One response's. Raises `ValueError` unless there is a finite number exactly where the status says so."""
+    # Not true or false, which are ints in Python; and JSON's reader takes NaN.
     is_number = isinstance(reward, (int, float)) and not isinstance(reward, bool) and math.isfinite(reward)
     if is_number != (status == "scored") or not (is_number or reward is None):
         raise ValueError(f"the reward is {reward!r}, and its status {status!r}")
@@ -100,7 +106,7 @@ def read_answer(answer: httpx.Response, route: Route, items: Sequence[Item]) -> 
         if [len(each) for each in rewards] != [item.count for item in items]:
             raise ValueError("there are fewer rewards than responses, or more")
     except _UNREADABLE as error:
-        return Failure("bad_answer", f"{type(error).__name__}: {error}"[:300])
+        return Failure("bad_answer", f"{type(error).__name__}: {error}"[:300])  # asked again: it may be a proxy's page
     return rewards
 
 
@@ -113,6 +119,7 @@ def _read_error(answer: httpx.Response) -> Failure:
         code, message = None, answer.text
     again = status >= _SERVER_ERROR or status in _AGAIN
     after_s = _seconds(answer.headers.get("Retry-After", "")) if again else None
+    # A smaller request may pass: it may hold one bad conversation, or be too long as a whole.
     splits = not again and status not in _OF_ALL
     return Failure(str(code or f"http_{status}"), f"HTTP {status}: {message}"[:300], again, splits, after_s)
 

@@ -22,10 +22,10 @@ class AssayServer(SimpleResourcesServer):
     """Judges each rollout by itself."""
 
     async def verify(self, body: BaseVerifyRequest) -> AssayVerifyResponse:
-        """As Gym calls it."""
         sent = body.model_dump(mode="json")
         conversation = read_rollout(sent["responses_create_params"], sent["response"]["output"])
         (reward,) = await default_client().rewards_async([conversation])
+        # 0.0 only beside a mask: Gym's field can't be null.
         masked, number = reward.value is None, reward.value or 0.0
         return AssayVerifyResponse(
             **sent, reward=number, reward_components={"reward": number}, failure_reason=reward.message or reward.reason,

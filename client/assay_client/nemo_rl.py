@@ -12,7 +12,8 @@ from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentRet
 from assay_client._client import Client
 
 
-@ray.remote
+# Asynchronous rollouts call `step` for each sample: the client makes batches of them.
+@ray.remote(max_concurrency=256)  # type: ignore[call-overload]  # Ray's types have options of functions alone
 class AssayEnvironment(EnvironmentInterface):
     """One turn: the last turn of each log answers `metadata["messages"]`. A log's own prompt is rendered already."""
 
@@ -30,10 +31,10 @@ class AssayEnvironment(EnvironmentInterface):
             for answer, info in zip(answers, metadata, strict=True)
         ]
         rewards = [reward.require() for reward in self._client.rewards(conversations)]
+        # One turn: the environment says nothing more, and every episode is over.
         observations = [{"role": "environment", "content": ""} for _ in rewards]
         is_over = torch.ones(len(rewards), dtype=torch.bool)
         return EnvironmentReturn(observations, metadata, [None] * len(rewards), torch.tensor(rewards), is_over, answers)
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
-        """Nothing is added."""
         return batch, {}

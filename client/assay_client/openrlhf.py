@@ -24,6 +24,7 @@ def remote_rm_url(url: str, template: str | None = None, model: str | None = Non
 def reward_func(queries: list[str], prompts: list[str], labels: list[Any], **_: Any) -> dict[str, Any]:
     """Tensors of the rewards, as OpenRLHF calls it. Raises `NoReward` if any is missing."""
     items = [Item((to_json(query), to_json(prompt))) for query, prompt in zip(queries, prompts, strict=True)]
+    # A tensor holds no None, and a NaN would spoil the advantages of the whole batch.
     rewards = torch.tensor([reward.require() for reward in _client().submit(items).result()])
     return {"rewards": rewards, "scores": rewards, "extra_logs": {}}
 

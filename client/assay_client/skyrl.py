@@ -14,15 +14,16 @@ from assay_client._client import default_client
 class AssayEnv(BaseTextEnv):
     """One turn: the policy's answer to the prompt is judged, and the episode is over."""
 
-    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
-        """`env_config["reference"]`, if true, sends `extras["reward_spec"]["ground_truth"]`."""
+    def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None, *, reference: bool = False) -> None:
+        """`reference`, of `register`'s `kwargs`, sends `extras["reward_spec"]["ground_truth"]`.
+
+        SkyRL's configuration has no place for it: it refuses keys that it doesn't know.
+        """
         super().__init__()
-        is_compared = bool(env_config and env_config.get("reference"))
-        self._reference = {"reference": (extras or {})["reward_spec"]["ground_truth"]} if is_compared else {}
+        self._reference = {"reference": (extras or {})["reward_spec"]["ground_truth"]} if reference else {}
         self._prompt: list[dict[str, str]] = []
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """As SkyRL calls it, before the policy answers."""
         self._prompt = list(prompt)
         return prompt, {}
 

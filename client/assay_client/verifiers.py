@@ -8,6 +8,7 @@ from typing import Any
 from verifiers.v1.dialects.chat import message_to_wire
 
 from assay_client._client import default_client
+from assay_client._reward import NoReward
 
 
 async def reward(task: Any, trace: Any) -> float:
@@ -21,6 +22,15 @@ async def reward_by_answer(task: Any, trace: Any) -> float:
 
 
 async def _ask(trace: Any, reference: dict[str, str]) -> float:
-    messages = [message_to_wire(message) for message in trace.messages]
-    (outcome,) = await default_client().rewards_async([{"messages": messages, **reference}])
+    branch = trace.branches[-1]
+    conversation = {"messages": list(map(message_to_wire, branch.messages)), "tools": list(map(_tool_to_wire, branch.tools))}
+    (outcome,) = await default_client().rewards_async([conversation | reference])
     return outcome.require()
+
+
+def _tool_to_wire(tool: Any) -> dict[str, Any]:
+    """As verifiers' training client shows it to the policy. Raises `NoReward` for what that refuses."""
+    if tool.type != "function" or tool.namespace:
+        raise NoReward("tool_kind", f"the tool {tool.name!r} is no plain function, which nobody can show to a model")
+    names = {"name", "description", "parameters", "strict"}
+    return {"type": "function", "function": tool.model_dump(mode="json", include=names, exclude_none=True)}

@@ -23,7 +23,10 @@ router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
 class ClassifyRequest(PromptBody):
-    """vLLM's request, or SGLang's with `text` or `input_ids`."""
+    """vLLM's request, or SGLang's with `text` or `input_ids`.
+
+    The two are told apart by these fields, and can't be mixed.
+    """
 
     text: str | Listed[str] | None = Field(default=None, description="SGLang's: prompts that the client has rendered")
     input_ids: Listed[TokenId] | Listed[Listed[TokenId]] | None = Field(
@@ -35,7 +38,10 @@ class ClassifyRequest(PromptBody):
 @router.put("/classify", response_model=None)  # SGLang's, too
 @router.post("/classify", response_model=None)
 async def classify(body: ClassifyRequest, service: Serving, request: Request) -> dict[str, Any] | list[dict[str, Any]]:
-    """The reward of a conversation, or of prompts that the client has rendered."""
+    """The reward of a conversation, or of prompts that the client has rendered.
+
+    With `use_activation` vLLM's activation of the raw outputs instead.
+    """
     if body.text is None and body.input_ids is None:
         return await _vllm(body, service)
     if body.input is not None or body.messages is not None:
@@ -52,6 +58,7 @@ async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
 
 def _class(at: int, output: HeadOutputs, is_activated: bool) -> dict[str, Any]:
     probs = reward_or_activated(output, is_activated)
+    # vLLM's label of a class by its position; a reward is no class.
     label = "reward" if not is_activated else f"LABEL_{max(range(len(probs)), key=probs.__getitem__)}"
     return {"index": at, "label": label, "probs": probs, "num_classes": len(probs), "scores": dict(output.score.scores)}
 

@@ -17,7 +17,10 @@ router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
 
 class EmbeddingsRequest(PromptBody):
-    """OpenAI's request, or with `messages` SGLang's and vLLM's."""
+    """OpenAI's request, or with `messages` SGLang's and vLLM's.
+
+    `dimensions` is refused: a reward has one.
+    """
 
     encoding_format: Literal["float", "base64"] = "float"
 

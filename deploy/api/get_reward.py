@@ -30,11 +30,9 @@ FromTemplate = Annotated[str | None, Query(description=f"the policy's: {_NAMES};
 class RemoteRequest(RequestBody):
     """As OpenRLHF sends it."""
 
-    query: Listed[str]
-    """Prompt and response."""
+    query: Listed[str]  # prompt and response
     prompts: Listed[str | None] | None = None
-    labels: Any = None
-    """Reference answers, which no reward model here uses."""
+    labels: Any = None  # reference answers, which no reward model here uses
 
 
 @router.post("/get_reward")
@@ -44,15 +42,19 @@ async def get_reward(
     from_template: FromTemplate = None,
     model: Annotated[str | None, Query(description="needed if there are several")] = None,
 ) -> dict[str, Any]:
-    """Rewards of texts in the policy's chat template."""
+    """Rewards of texts in the policy's chat template.
+
+    Null for what can't be judged, with its status and reason; HTTP 422 if no text has a reward.
+    """
     served = service.find(model)
     served.check_count(len(body.query))
     prompts = [None] * len(body.query) if body.prompts is None else body.prompts
     if len(prompts) != len(body.query):
         raise BadRequest(f"{len(body.query)} queries, and {len(prompts)} prompts: give one for each, or none", "prompts")
     texts = list(zip(body.query, prompts, strict=True))
+    # A text that is in no template is refused with the whole request: it is a mistake of the setup, not of a response.
     parsed = await off_loop(
-        lambda: [request_of(parse_text(f"query[{at}]", *text, from_template)) for at, text in enumerate(texts)]
+        lambda: [request_of(parse_text(f"query[{number}]", *text, from_template)) for number, text in enumerate(texts)]
     )
     requests = [request for request in parsed if isinstance(request, ScoreRequest)]
     results = iter(await served.score(requests) if requests else [])
@@ -64,7 +66,7 @@ async def get_reward(
         raise ApiError(422, f"no query has a reward: {distinct}", code=reasons[0], param="query")
     return {
         "rewards": rewards,
-        "scores": rewards,
+        "scores": rewards,  # by which OpenRLHF filters prompts; the rewards train
         "extra_logs": _logs(scores),
         "statuses": [score.status for score in scores],
         "reasons": reasons,
@@ -91,7 +93,10 @@ def parse_text(place: str, query: str, prompt: str | None, name: str | None) -> 
 
 
 def request_of(parsed: ParsedPrompt) -> ScoreRequest | Reason:
-    """The request for a parsed text, or the reason why it can't be scored."""
+    """The request for a parsed text, or the reason why it can't be scored.
+
+    Its contents are checked as those of a row are: special tokens that are left in them reject it later.
+    """
     try:
         context = tuple(Message(turn.role, text(turn.content)) for turn in parsed.context)
         response = Response("final", text(parsed.response))
@@ -104,5 +109,6 @@ def _logs(scores: list[Score]) -> dict[str, list[float]]:
     """The outputs that all scores have, by name. Empty if any score is missing: OpenRLHF makes tensors, without gaps."""
     if not scores or any(score.reward is None for score in scores):
         return {}
+    # A tensor for each name, of all queries: an output that one response lacks, such as that of a third step, is left out.
     common = [name for name in scores[0].scores if all(name in score.scores for score in scores)]
     return {name: [score.scores[name] for score in scores] for name in common}

@@ -15,7 +15,10 @@ router = APIRouter(tags=["about the endpoint"])
 
 @router.get("/v1/models")
 async def models(service: Serving) -> dict[str, Any]:
-    """All models under all of their names, but for the path of a folder that has another name."""
+    """All models under all of their names, but for the path of a folder that has another name.
+
+    What a client needs to ask each: its outputs, weights, fields, and what its numbers depend on.
+    """
     names = ((model, name) for model in service.models for name in model.names)
     shown = [_card(model, name) for model, name in names if name == model.name or name != model.model.model]
     return {"object": "list", "data": shown}
@@ -35,7 +38,10 @@ async def health() -> dict[str, str]:
 
 @router.get("/ready")
 async def ready(request: Request) -> JSONResponse:
-    """Whether every model has passed its self-test and can be asked: for readiness probes."""
+    """Whether every model has passed its self-test and can be asked: for readiness probes.
+
+    503 with what is missing until then, and again once the endpoint is stopping.
+    """
     missing = await request.app.state.ready()
     if missing is not None:
         error = ApiError(503, missing, code="not_ready", retry_after_s=5)
@@ -54,11 +60,12 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
-        "created": 0,
+        "created": 0,  # unknown, and OpenAI's clients need a number
         "owned_by": "assay",
         "root": model.model,
         "max_model_len": model.max_model_len,
         "family": family.name,
+        # By which a client knows the routes that answer: raw outputs of heads alone, texts of judges alone.
         "kind": "head" if model.task.pools else "judge" if model.task.writes else "verifier",
         "outputs": list(family.outputs()),
         "weights": dict(model.weights),

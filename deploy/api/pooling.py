@@ -18,7 +18,7 @@ from actors.engine.protocol import activation
 from actors.records import ScoreRequest
 from actors.scorers.head_scorer import HeadOutputs
 from actors.scorers.online import Rendered
-from deploy.errors import BadRequest, reward_of, score_error
+from deploy.errors import BadRequest, reward_of
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 from deploy.wire.bodies import ClientBody, Listed, Serving, Turns, check_alone, read_score_request_or_refuse
@@ -26,12 +26,15 @@ from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]  # beyond any vocabulary; the model's own size is checked by the renderer
 Input = str | Listed[str] | Listed[TokenId] | Listed[Listed[TokenId]]
 
 
 class PromptBody(ClientBody):
-    """The fields that vLLM's two routes share."""
+    """The fields that vLLM's two routes share.
+
+    What would change a prompt or cut it is refused: its number would be another one.
+    """
 
     neutral: ClassVar = {
         "add_generation_prompt": (False,),
@@ -55,6 +58,7 @@ class PromptBody(ClientBody):
     @property
     def activated(self) -> bool:
         """Whether the outputs are to be activated. Raises `ApiError` if the three fields for it contradict each other."""
+        # Older clients send the older names beside the new one: they may, as long as all say the same.
         values = {value for value in (self.use_activation, self.activation, self.softmax) if value is not None}
         if len(values) > 1:
             raise BadRequest("use_activation, activation and softmax say different things", "use_activation")
@@ -62,7 +66,6 @@ class PromptBody(ClientBody):
 
     @property
     def place(self) -> str:
-        """The name of the field that holds the prompts."""
         return "messages" if self.messages is not None else "input"
 
     @property
@@ -86,7 +89,10 @@ class PoolingRequest(PromptBody):
 
 @router.post("/pooling")
 async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
-    """Raw outputs of the head where the reward is read; of a model that judges steps, at each step."""
+    """Raw outputs of the head where the reward is read; of a model that judges steps, at each step.
+
+    All of its outputs in the order of the checkpoint, also those that no reward is made of.
+    """
     served = service.find(body.model)
     if body.task not in (None, "classify"):
         raise BadRequest("`task` can only be `classify`: the head is read where the model's authors read it", "task")
@@ -107,8 +113,7 @@ async def read(
     """
     outputs = await served.read(prompts, raw=raw)
     for position, output in enumerate(outputs):
-        if error := score_error(output.score, field if len(outputs) == 1 else f"{field}[{position}]"):
-            raise error
+        reward_of(output.score, field if len(outputs) == 1 else f"{field}[{position}]")
     return outputs
 
 
@@ -145,6 +150,7 @@ def reward_or_activated(output: HeadOutputs, is_activated: bool) -> list[float]:
 
 def _values(outputs: HeadOutputs, is_activated: bool) -> list[float] | list[list[float]]:
     """A row per step for a model that judges steps, otherwise the last row alone."""
+    # A prompt of steps is read at each of them; of others read at several places the last is the reward's.
     rows = [activated(row, is_activated) for row in outputs.rows]
     return rows if outputs.score.steps else rows[-1]
 
@@ -154,4 +160,5 @@ def encode(values: Any, encoding: str) -> Any:
     if encoding == "float":
         return values
     flat = [value for row in values for value in row] if isinstance(values[0], list) else values
+    # OpenAI's client reads them by numpy in the machine's order, which is little-endian on all that run it.
     return base64.b64encode(struct.pack(f"<{len(flat)}f", *flat)).decode()

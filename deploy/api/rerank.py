@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import APIRouter
 from pydantic import Field
 
-from deploy.api.score import PAIR_NEUTRAL, scores_of
+from deploy.api.score import PAIR_NEUTRAL
 from deploy.errors import BadRequest, reward_of
 from deploy.models.work import off_loop
 from deploy.wire.bodies import ClientBody, Listed, Serving, document, document_request
@@ -38,23 +38,19 @@ async def rerank(body: RerankRequest, service: Serving) -> dict[str, Any]:
     if body.use_activation:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
     served.check_count(len(body.documents))
-    # Before the requests are made, each of which holds the query.
-    served.check_characters(len(body.query) * len(body.documents))
-    requests = await off_loop(
-        lambda: [document_request(body.query, answer, at, "query") for at, answer in enumerate(body.documents)]
-    )
-    scores = await scores_of(served, requests)
-    rewards = [reward_of(score, document(at)) for at, score in enumerate(scores)]
-    best = sorted(range(len(rewards)), key=lambda at: -rewards[at])[: body.top_n or len(rewards)]
-    tokens = sum(score.prompt_tokens or 0 for score in scores)
-    results = [{"index": at, "relevance_score": rewards[at], **_document(body, at)} for at in best]
+    # One request: a judge that compares is shown the documents together, and an engine's cache reads the query once.
+    request = await off_loop(lambda: document_request(body.query, body.documents, "query"))
+    (result,) = await served.score([request])
+    rewards = [reward_of(score, document(position)) for position, score in enumerate(result.scores)]
+    best = sorted(range(len(rewards)), key=lambda position: -rewards[position])[: body.top_n or len(rewards)]
+    tokens = sum(score.prompt_tokens or 0 for score in result.scores)
+    results: list[dict[str, Any]] = [{"index": position, "relevance_score": rewards[position]} for position in best]
+    if body.return_documents:
+        for entry in results:
+            entry["document"] = {"text": body.documents[entry["index"]], "multi_modal": None}
     return {
         "id": f"rerank-{uuid.uuid4().hex}",
         "model": served.name,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "results": results,
     }
-
-
-def _document(body: RerankRequest, at: int) -> dict[str, Any]:
-    return {"document": {"text": body.documents[at], "multi_modal": None}} if body.return_documents else {}

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from actors.contracts.family import REFERENCE
 from actors.errors import Rejected
-from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
+from actors.records import JudgeAnswer, Reason, Reasoning, Response, Score, ScoreRequest
 from actors.scorers.online import RequestScores
 from deploy.errors import BadRequest
 from deploy.metrics.counters import tokens_of
@@ -38,7 +38,7 @@ class Conversation(RequestBody):
     )
     tools: Tools = Field(default=[], description="OpenAI's: those that the assistant could call")
     principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
-    reference: str | None = Field(default=None, description="the right answer, for models that compare with one")
+    reference: Any = Field(default=None, description="the right answer, a text or JSON, for models that compare with one")
     fields: dict[str, Any] = Field(
         default={},
         description="what else the model reads, by name, as /v1/models lists it: texts, or JSON such as `criteria`",
@@ -46,7 +46,10 @@ class Conversation(RequestBody):
 
 
 class RewardsRequest(RequestBody):
-    """Conversations to be judged, each by itself."""
+    """Conversations to be judged, each by itself.
+
+    Responses are compared with those of their own conversation alone.
+    """
 
     model: str | None = Field(default=None, description="needed if there are several")
     conversations: Listed[Conversation] = Field(min_length=1)
@@ -58,19 +61,11 @@ class RewardsRequest(RequestBody):
     )
 
 
-class JudgeAnswerBody(Body):
-    """What a judge wrote once."""
-
-    shown: list[str]
-    principle: str | None
-    text: str
-    finish_reason: str | None
-    vote: float | None
-    reason: str | None
-
-
 class Reward(Body):
-    """The outcome of one response. `reward` is a number if, and only if, `status` is `scored`."""
+    """The outcome of one response. `reward` is a number if, and only if, `status` is `scored`.
+
+    `steps` and `votes` are null for a model that has none, `trace` unless it was requested.
+    """
 
     name: str
     reward: float | None
@@ -82,11 +77,14 @@ class Reward(Body):
     completion_tokens: int | None
     steps: list[float] | None = None
     votes: list[float] | None = None
-    trace: list[JudgeAnswerBody] | None = None
+    trace: list[JudgeAnswer] | None = None
 
 
 class Rewards(Body):
-    """Of one conversation, in the order of its responses."""
+    """Of one conversation, in the order of its responses.
+
+    `prompt_hash` is null if the conversation itself can't be judged.
+    """
 
     index: int
     prompt_hash: str | None
@@ -110,9 +108,10 @@ class RewardsResponse(Body):
 async def rewards(body: RewardsRequest, service: Serving) -> RewardsResponse:
     """Judge conversations. One that can't be judged says why; the others have their rewards."""
     served = service.find(body.model)
-    # A conversation without `responses` has one: its last turn.
+    # Before anything is parsed. A conversation without `responses` has one: its last turn.
     served.check_count(sum(len(item.responses or [0]) for item in body.conversations))
     parsed = await off_loop(lambda: list(map(_parse, body.conversations)))
+    # Only what can be judged is sent to a replica; the others get their places back below.
     requests = [replace(each.request, reasoning=body.reasoning) for each in parsed if each.request is not None]
     results = iter(await served.score(requests))
     complete = [each.with_refused(next(results) if each.request is not None else None) for each in parsed]
@@ -148,6 +147,7 @@ def _parse(item: Conversation) -> _ParsedConversation:
         return _parse_last_turn(item)
     names = [f"response[{position}]" for position in range(len(item.responses))]
     try:
+        # An answered context would have its last turn judged by nobody, and the candidates after it.
         context = refuse_answered(conversation([turn.fields for turn in item.messages]))
         principles, fields = tuple(map(text, item.principles)), _fields(item)
         tools = tuple(map(read_tool, item.tools))
@@ -181,33 +181,21 @@ def _parse_last_turn(item: Conversation) -> _ParsedConversation:
     return _ParsedConversation([response.name for response in request.responses], {}, request)
 
 
-def _rewards(at: int, names: list[str], result: RequestScores, *, trace: bool) -> Rewards:
+def _rewards(index: int, names: list[str], result: RequestScores, *, trace: bool) -> Rewards:
     scores = result.scores
     # Of equal rewards, the response that came first ranks first: the position is the second part of the key.
-    ranked = sorted((-score.reward, at) for at, score in enumerate(scores) if score.reward is not None)
+    ranked = sorted((-score.reward, position) for position, score in enumerate(scores) if score.reward is not None)
     return Rewards(
-        index=at,
+        index=index,
         prompt_hash=result.prompt_hash or None,
         responses=[_reward(name, score, trace=trace) for name, score in zip(names, scores, strict=True)],
-        ranking=[at for _, at in ranked],
+        ranking=[position for _, position in ranked],
     )
 
 
 def _reward(name: str, score: Score, *, trace: bool) -> Reward:
-    optional: dict[str, Any] = {}
-    if score.steps:
-        optional["steps"] = list(score.steps)
-    if score.votes:
-        optional["votes"] = list(score.votes)
-    if trace:
-        optional["trace"] = [
-            JudgeAnswerBody(
-                shown=list(answer.shown), principle=answer.principle, text=answer.text,
-                finish_reason=answer.finish_reason, vote=answer.vote, reason=answer.reason,
-            )
-            for answer in score.trace
-        ]  # fmt: skip
     return Reward(
         name=name, reward=score.reward, scores=dict(score.scores), status=score.status, reason=score.reason,
-        truncated=score.truncated, prompt_tokens=score.prompt_tokens, completion_tokens=score.completion_tokens, **optional,
+        truncated=score.truncated, prompt_tokens=score.prompt_tokens, completion_tokens=score.completion_tokens,
+        steps=list(score.steps) or None, votes=list(score.votes) or None, trace=list(score.trace) if trace else None,
     )  # fmt: skip

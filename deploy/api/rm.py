@@ -39,7 +39,10 @@ async def rm(
     from_template: FromTemplate = None,
     model: Annotated[str | None, Query(description="needed if there are several")] = None,
 ) -> float:
-    """The reward of a response, as a bare number."""
+    """The reward of a response, as a bare number.
+
+    An error for what has none: slime would train on any number in its place.
+    """
     served = service.find(model)
     request = await off_loop(lambda: _request(body, from_template, REFERENCE in served.model.family.field_names))
     if isinstance(request, Reason):
@@ -52,9 +55,11 @@ def _request(body: RmRequest, template: str | None, takes_reference: bool) -> Sc
     """The request for a sample, or the reason why it can't be scored. Raises `ApiError`."""
     try:
         if isinstance(body.prompt, str):
+            # The prompt ends with the generation prompt: only with the response is it a whole text of the template.
             request = request_of(parse_text("prompt", body.prompt + body.response, body.prompt, template))
         else:
             request = read_score_request([*body.prompt, ChatMessage(role="assistant", content=body.response)])
+        # slime sends the data set's label to any reward model: one that needs no reference isn't refused for it.
         if isinstance(request, Reason) or is_blank(body.label) or not takes_reference:
             return request
         return replace(request, fields={REFERENCE: field_text(REFERENCE, body.label, "label")})

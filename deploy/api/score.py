@@ -6,18 +6,17 @@ from typing import Any, ClassVar
 from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
-from actors.records import Message, Score, ScoreRequest
+from actors.records import ScoreRequest
 from actors.scorers.head_scorer import HeadOutputs
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
-from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import ClientBody, Listed, Serving, document, document_request, request_with_answers
+from deploy.wire.bodies import ClientBody, Listed, Serving, document, document_request
 from deploy.wire.json_route import JsonRoute
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
-
+# Neutral values of fields of vLLM, Cohere and Jina.
 PAIR_NEUTRAL: Mapping[str, Sequence[Any]] = {
     "add_special_tokens": (True,),
     "chat_template_kwargs": ({},),
@@ -27,7 +26,6 @@ PAIR_NEUTRAL: Mapping[str, Sequence[Any]] = {
     "rank_fields": ([],),
     "priority": (0,),
 }
-"""Neutral values of fields of vLLM, Cohere and Jina."""
 
 
 class ScoreBody(ClientBody):
@@ -45,26 +43,22 @@ class ScoreBody(ClientBody):
 @router.post("/score")
 @router.post("/v1/score")
 async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
-    """A reward for each document."""
+    """A reward for each document.
+
+    One that has none makes the whole request an error, which names the document.
+    """
     served = service.find(body.model)
     if body.use_activation:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
     queries = [body.queries] if isinstance(body.queries, str) else body.queries
     documents = [body.documents] if isinstance(body.documents, str) else body.documents
-    places = [f"queries[{position}]" for position in range(len(queries))]
     served.check_count(len(documents))
-    if len(queries) == 1:
-        served.check_characters(len(queries[0]) * len(documents))
-        queries, places = queries * len(documents), ["queries"] * len(documents)
-    if not documents or len(queries) != len(documents):
+    if not documents or len(queries) not in (1, len(documents)):
         raise BadRequest(
             f"{len(queries)} queries and {len(documents)} documents: give one query, or as many of both", "queries"
         )
-    pairs = list(zip(queries, documents, places, strict=True))
-    requests = await off_loop(
-        lambda: [document_request(query, answer, position, place) for position, (query, answer, place) in enumerate(pairs)]
-    )
-    scores = await scores_of(served, requests)
+    requests = await off_loop(lambda: _requests(queries, documents))
+    scores = [score for result in await served.score(requests) for score in result.scores]
     data = [
         {"index": position, "object": "score", "score": reward_of(score, document(position))}
         for position, score in enumerate(scores)
@@ -72,19 +66,8 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
     return envelope("score", served, data, [HeadOutputs((score,), ()) for score in scores])
 
 
-async def scores_of(served: ServedModel, pairs: list[ScoreRequest]) -> list[Score]:
-    """The scores of requests with one response each, in their order.
-
-    Those with equal contexts are merged into one request, which one replica answers: its cache reads the context once.
-    """
-    groups: dict[tuple[Message, ...], list[int]] = {}
-    for position, pair in enumerate(pairs):
-        groups.setdefault(pair.context, []).append(position)
-    requests = [
-        request_with_answers(context, [pairs[position].responses[0].content for position in positions])
-        for context, positions in groups.items()
-    ]
-    by_position: dict[int, Score] = {}
-    for positions, result in zip(groups.values(), await served.score(requests), strict=True):
-        by_position |= dict(zip(positions, result.scores, strict=True))
-    return [by_position[position] for position in range(len(pairs))]
+def _requests(queries: Sequence[str], documents: Sequence[str]) -> list[ScoreRequest]:
+    if len(set(queries)) == 1:  # one request: a judge that compares is shown its documents together
+        return [document_request(queries[0], documents, "queries")]
+    pairs = enumerate(zip(queries, documents, strict=True))
+    return [document_request(query, [answer], f"queries[{position}]", position) for position, (query, answer) in pairs]

@@ -18,7 +18,6 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -27,21 +26,18 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from actors.contracts.judge import Judge
 from actors.errors import Rejected
-from actors.records import Reason, Score, ScoreRequest, Status
+from actors.records import Score, Status
 from actors.settings.replica import Aggregate
-from deploy.api.compare import score_as_gym
+from deploy.api.compare import judge_together, read_rollout
 from deploy.models.cohorts import Member, Seat
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 from deploy.wire.bodies import RequestBody, Serving
 from deploy.wire.json_route import JsonRoute
-from pipelines.data.formats import SHAPES
 from pipelines.data.formats.own_columns import field_text
 from pipelines.data.formats.values import is_blank
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
-
-_READ = SHAPES["gym-rollout"].read
 
 
 class VerifyRequest(RequestBody):
@@ -77,7 +73,10 @@ class VerifyRequest(RequestBody):
 
 
 class VerifyResponse(BaseModel):
-    """The request, and what it came to."""
+    """The request, and what it came to.
+
+    Beside these fields it has all that was sent, and where there is no reward Gym's `_ng_failure_` fields.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -92,13 +91,16 @@ class VerifyResponse(BaseModel):
 
 @router.post("/verify", response_model=VerifyResponse)
 async def verify(body: VerifyRequest, service: Serving) -> Answer:
-    """The reward of a rollout; of a judge that compares, once all rollouts of its prompt are there."""
+    """The reward of a rollout; of a judge that compares, once all rollouts of its prompt are there.
+
+    0 with `mask_sample` where there is none, after `limits.cohort_timeout_s` too.
+    """
     served = service.find(body.model)
     member = await off_loop(lambda: _read(body, served))
     size = service.limits.num_rollouts_per_prompt
 
     async def judge(members: Sequence[Member]) -> list[Score]:
-        return await _judge(served, members)
+        return await judge_together(served, members)
 
     if size > 1 and served.model.family.together:
         key = json.dumps([served.name, body.cohort])
@@ -130,39 +132,15 @@ def _read(body: VerifyRequest, served: ServedModel) -> Member:
     """The request for a rollout's last turn, or why it can't be judged."""
     row = body.row
     try:
-        rollout = _READ({name: row[name] for name in ("responses_create_params", "response")})
         names = served.model.family.field_names
         fields = {name: field_text(name, row[name], name) for name in names if not is_blank(row.get(name))}
     except Rejected as rejected:
         return rejected.reason
-    if rollout.rejected:
-        return rollout.rejected[0].reason
-    (request,) = rollout.requests
     principles = () if body.principle is None or is_blank(body.principle) else (body.principle,)
-    return replace(request, principles=principles, fields=fields)
-
-
-async def _judge(served: ServedModel, members: Sequence[Member]) -> list[Score]:
-    """The scores of responses to one prompt, in their order."""
-    answered = {position: member for position, member in enumerate(members) if isinstance(member, ScoreRequest)}
-    contexts = [replace(request, responses=()) for request in answered.values()]
-    if any(context != contexts[0] for context in contexts):
-        why = "the rollouts of its prompt went on differently before their last turns, so these answer several conversations"
-        return [Score.rejected(Reason.NO_OPPONENT, why) for _ in members]
-    responses = tuple(replace(request.responses[0], name=_name(position)) for position, request in answered.items())
-    by_name = await score_as_gym(served, replace(contexts[0], responses=responses)) if contexts else {}
-    return [
-        Score.rejected(member) if isinstance(member, Reason) else by_name[_name(position)]
-        for position, member in enumerate(members)
-    ]
-
-
-def _name(position: int) -> str:
-    return f"response[{position}]"
+    return read_rollout(body.responses_create_params, body.response, principles, fields)
 
 
 def _outcome(served: ServedModel, body: VerifyRequest, score: Score | None) -> dict[str, Any]:
-    """What the answer adds to the request."""
     config = body.row.get("instance_config")
     config = config if isinstance(config, dict) else {}
     if score is not None and score.reward is not None:

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 import aiohttp
 
-_TIMEOUT_S = 5.0
-_OURS = ("ray_assay_", "ray_serve_")
+_TIMEOUT_S = 5.0  # below the 10 s that Prometheus gives a scrape by default
+_OURS = ("ray_assay_", "ray_serve_")  # Ray's own, hundreds a node, are at the agents themselves
 _COMMENT = re.compile(r"# (?:HELP|TYPE) (\S+)")
 
 
 async def scrape(addresses: Sequence[str]) -> str:
-    """Our metrics and Serve's from the agents at these addresses (host:port). An agent that fails in 5 s is left out."""
+    """Our metrics and Serve's from the agents at these addresses (host:port), as text of Prometheus' format.
+
+    An agent that doesn't answer in 5 s is left out: one lost node must not hide the others.
+    """
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         texts = await asyncio.gather(*(_text(session, address) for address in addresses))
@@ -31,7 +34,7 @@ def merged(texts: Sequence[str]) -> str:
         name = ""
         for line in text.splitlines():
             if comment := _COMMENT.match(line):
-                if comment[1] != name:
+                if comment[1] != name:  # HELP and TYPE of one family follow each other
                     name = comment[1]
                     about, samples = families.setdefault(name, ([], []))
                 if line.startswith(_PREFIXES) and line not in about:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from actors.records import Reason, Score, ScoreRequest
 
-Member = ScoreRequest | Reason
-"""A response with its context, or why it can't be judged."""
+Member = ScoreRequest | Reason  # a response with its context, or why it can't be judged
 Judge = Callable[[Sequence[Member]], Awaitable[Sequence[Score]]]
 _Slot = tuple[bool, int]
 
@@ -46,7 +45,10 @@ class _Cohort:
 
 
 class Cohorts:
-    """The cohorts of one process, on one event loop."""
+    """The cohorts of one process, on one event loop.
+
+    A rollout that is sent again takes the place of the earlier one; a cohort that isn't whole in time has no scores.
+    """
 
     def __init__(self) -> None:
         self._open: dict[str, _Cohort] = {}
@@ -60,6 +62,7 @@ class Cohorts:
         are equal. Without a slot, the order is that of their coming.
         """
         cohort = self._open.get(seat.key) or self._begin(seat)
+        # With a slot, by its number; without, after these by their coming. The pair keeps both kinds apart in the order.
         slot = (False, seat.slot) if seat.slot is not None else (True, next(self._numbers))
         score: asyncio.Future[Score | None] = asyncio.get_running_loop().create_future()
         cohort.waiting[score] = slot, member
@@ -82,7 +85,7 @@ class Cohorts:
         self._open.pop(key).timer.cancel()
 
     def _begin(self, seat: Seat) -> _Cohort:
-        def end() -> None:
+        def end() -> None:  # at the time-out: whoever waits gets None, and the next rollout begins a new cohort
             self._open.pop(seat.key).settle({}, {})
 
         cohort = self._open[seat.key] = _Cohort(asyncio.get_running_loop().call_later(seat.timeout_s, end))

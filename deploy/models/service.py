@@ -1,7 +1,7 @@
 """The models of an endpoint by name. Each call has a deadline, a budget, and errors that a client understands."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -20,9 +20,9 @@ from actors.scorers.head_scorer import HeadOutputs
 from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScores
 from actors.settings.replica import EngineSettings, RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest, replica_gone
-from deploy.metrics.counters import Meters
+from deploy.metrics.counters import count_scores, count_tokens
 from deploy.models.cohorts import Cohorts
-from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
+from deploy.models.work import CharacterBudget, RequestWork, work_of, work_of_texts
 from deploy.settings import LimitSettings
 from pipelines.folders.run_folder.manifest import ENGINE, identity_mark, versions
 
@@ -30,37 +30,37 @@ T = TypeVar("T")
 
 _ONE_RESPONSE = ScoreRequest((), (Response("final", ""),))
 
+# The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs.
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
-"""The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs."""
 
 
 class Scoring(Protocol):
-    """What an endpoint needs of a model: replicas of an `OnlineScorer`, in this process or on a cluster."""
+    """What an endpoint needs of a model: replicas of an `OnlineScorer`, in this process or on a cluster.
+
+    Closing or cancelling `answer` ends the work on the replica.
+    """
 
     async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
         """The answer of a replica, whole. `call` calls a method of the scorer; it is pickled on its way."""
 
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
-        """See `OnlineScorer.stream`."""
-
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model with its names and limits. Answers carry the first name."""
+    """A model with its names and limits. Answers, errors and metrics carry the first name.
+
+    Its coroutines check a request before a replica gets it, and raise `ApiError` for all that goes wrong.
+    """
 
     names: tuple[str, ...]
     model: RewardModel
     scoring: Scoring
     limits: LimitSettings
-    meters: Meters = field(default_factory=Meters)
     budget: CharacterBudget = field(default_factory=CharacterBudget)
-    render: RenderSettings = field(default_factory=RenderSettings)
-    """How conversations become prompts."""
+    render: RenderSettings = field(default_factory=RenderSettings)  # how conversations become prompts
     engine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
     def name(self) -> str:
-        """The name in answers, errors and metrics."""
         return self.names[0]
 
     @cached_property
@@ -68,6 +68,7 @@ class ServedModel:
         """What the numbers depend on, as a scored corpus records it: of two equal ones, rewards are the same."""
         model, family = self.model, self.model.family
         return {
+            # The keys of a run's manifest: a client compares these with a scored corpus, entry by entry.
             "revision": model.revision,
             **model.identity_on(self.engine),
             "versions": {name: version for name, version in versions().items() if name in ENGINE},
@@ -87,10 +88,9 @@ class ServedModel:
         # By count first: even adding up the work below takes time that grows with the items.
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_read(requests)
-        with self.budget.reserve(work_of(self.model.family, requests), self.limits):
-            call = methodcaller("score", requests)
-            results: list[RequestScores] = await self._await_answer(self.scoring.answer(call))
-        self.meters.count_scores(self.name, [score for result in results for score in result.scores])
+        work = work_of(self.model.family, requests)
+        results: list[RequestScores] = await self._ask(work, methodcaller("score", requests))
+        count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest], *, raw: bool) -> list[HeadOutputs]:
@@ -103,48 +103,30 @@ class ServedModel:
         self.check_count(len(prompts))
         requests = [prompt for prompt in prompts if isinstance(prompt, ScoreRequest)]
         self._check_read(requests)
+        # A reward is the mean over principles; raw outputs are of one prompt, and a rendered prompt shows one principle.
         for request in requests if raw else ():
             self._check_questions(request)
         if len(requests) < len(prompts):
             self._check_questions(_ONE_RESPONSE)
-        with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
-            call = methodcaller("read", prompts, raw=raw)
-            outputs: list[HeadOutputs] = await self._await_answer(self.scoring.answer(call))
-        self.meters.count_scores(self.name, [output.score for output in outputs])
+        work = work_of(self.model.family, prompts)
+        outputs: list[HeadOutputs] = await self._ask(work, methodcaller("read", prompts, raw=raw))
+        count_scores(self.name, [output.score for output in outputs])
         return outputs
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Reason:
-        """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
+        """A judge's texts, `sampling.n` of them, or the reason why it wrote nothing. Raises `ApiError`."""
         self._check_read([request])
-        with self.budget.reserve(work_of_texts(request, sampling.n), self.limits):
-            call = methodcaller("write", request, sampling)
-            written: list[JudgeText] | Reason = await self._await_answer(self.scoring.answer(call))
+        work = work_of_texts(request, sampling.n)
+        written: list[JudgeText] | Reason = await self._ask(work, methodcaller("write", request, sampling))
         if not isinstance(written, Reason):
             # The prompt is read once for all texts, so its tokens count once.
-            self.meters.count_tokens(
-                self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written)
-            )
+            count_tokens(self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written))
         return written
-
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Reason, None]:
-        """A judge's text so far, each time it has grown. Raises `ApiError`."""
-        self._check_read([request])
-        last: JudgeText | Reason | None = None  # each state holds the whole text so far, so the last one has all tokens
-        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
-            async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
-                async for last in self.scoring.stream(request, sampling):
-                    yield last
-        if isinstance(last, JudgeText):
-            self.meters.count_tokens(self.name, last.prompt_tokens, len(last.generation.token_ids))
 
     def check_count(self, count: int) -> None:
         """Raise `ApiError` if there are more items than one request may hold."""
         if count > self.limits.max_items:
             raise ApiError(413, f"{count} items in one request; at most {self.limits.max_items}: send several requests")
-
-    def check_characters(self, characters: int) -> None:
-        """Raise `ApiError` if the prompts of one request have too many characters together."""
-        check_characters(characters, self.limits)
 
     def _check_read(self, requests: Sequence[ScoreRequest]) -> None:
         """Raise `ApiError` for principles or fields that the model ignores: silence would look as if they counted."""
@@ -174,25 +156,32 @@ class ServedModel:
         requested = timeout_s.get()
         return self.limits.answer_timeout_s if requested is None else min(requested, self.limits.answer_timeout_s)
 
-    async def _await_answer(self, answer: Awaitable[T]) -> T:
-        # The time-out is the inner one of both, so that its TimeoutError becomes an ApiError as well.
-        with _errors_for_clients(self._timeout_s):
+    async def _ask(self, work: RequestWork, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
+        # Room first: what is refused must not reach a replica. The time-out is the innermost, so that its TimeoutError
+        # becomes an ApiError as well.
+        with self.budget.reserve(work, self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
-                return await answer
+                return await self.scoring.answer(call)
 
 
 class Service:
-    """All models of an endpoint."""
+    """All models of an endpoint.
 
-    def __init__(self, models: Sequence[ServedModel], limits: LimitSettings, *, message_as_list: bool = False) -> None:
+    `cohorts` are this process's: rollouts that must meet must come to one process.
+    """
+
+    def __init__(self, models: Sequence[ServedModel], limits: LimitSettings) -> None:
         self.models = tuple(models)
         self.cohorts = Cohorts()
         self.limits = limits
-        self.message_as_list = message_as_list
+        # Names are unique: `EndpointSettings` refuses two models of one name.
         self._by_name: Mapping[str, ServedModel] = {name: model for model in models for name in model.names}
 
     def find(self, name: str | None) -> ServedModel:
-        """The model of this name; without a name, the only model. Raises `ApiError`."""
+        """The model of this name; without a name, the only model.
+
+        Raises `ApiError`: 400 if several need a name, 404 for one that isn't there. The message lists all.
+        """
         if name is None and len(self.models) == 1:
             return self.models[0]
         if name is None:

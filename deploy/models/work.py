@@ -17,14 +17,14 @@ from deploy.settings import LimitSettings
 
 T = TypeVar("T")
 
+# Length of this request's body in bytes; set by `Gate` before the route runs.
 body_bytes: ContextVar[int] = ContextVar("body_bytes", default=0)
-"""Length of this request's body in bytes; set by `Gate` before the route runs."""
+# Work on a shorter body is done on the event loop: starting it in a thread would take about as long as the work.
 _SMALL_BYTES = 2**16
-"""Work on a shorter body is done on the event loop: starting it in a thread would take about as long as the work."""
 
 
+# Added per turn: rendering a turn's header costs about as much as 64 characters, even around a single letter.
 _TURN_CHARACTERS = 64
-"""Added per turn: rendering a turn's header costs about as much as 64 characters, even around a single letter."""
 
 
 class RequestWork(NamedTuple):
@@ -38,7 +38,10 @@ class RequestWork(NamedTuple):
 
 
 def work_of(family: Family, requests: Sequence[Rendered | ScoreRequest]) -> RequestWork:
-    """The largest possible work of requests: all responses, by all principles, in all orders, with all votes."""
+    """The largest possible work of requests: all responses, by all principles, in all orders, with all votes.
+
+    Of a prompt as token ids, each id counts as a character.
+    """
     works = [
         RequestWork(1, len(request.prompt)) if isinstance(request, Rendered) else _work_of_request(family, request)
         for request in requests
@@ -77,7 +80,10 @@ def _votes(family: Family) -> int:
 
 
 class CharacterBudget:
-    """Characters of the prompts under way for one model, in this ingress."""
+    """Characters of the prompts under way for one model, in this ingress.
+
+    They bound memory: each prompt is tokenized in a process of ours, and held until it is answered.
+    """
 
     def __init__(self) -> None:
         self._characters = 0
@@ -95,7 +101,13 @@ class CharacterBudget:
                 "one request: send several requests",
                 code="too_many_prompts",
             )
-        check_characters(work.characters, limits)
+        if work.characters > limits.max_characters:
+            raise ApiError(
+                413,
+                f"the prompts of this request would have {work.characters} characters together, its conversation counted in "
+                f"each; at most {limits.max_characters}: send fewer responses or principles at a time",
+                code="too_many_characters",
+            )
         # A request alone always gets in, also where the limit for all is set below the limit for one.
         if self._characters and self._characters + work.characters > limits.max_characters_under_way:
             raise ApiError(
@@ -110,17 +122,6 @@ class CharacterBudget:
             yield
         finally:
             self._characters -= work.characters
-
-
-def check_characters(characters: int, limits: LimitSettings) -> None:
-    """Raise `ApiError` if the prompts of one request have too many characters together."""
-    if characters > limits.max_characters:
-        raise ApiError(
-            413,
-            f"the prompts of this request would have {characters} characters together, its conversation counted in each; at "
-            f"most {limits.max_characters}: send fewer responses or principles at a time",
-            code="too_many_characters",
-        )
 
 
 async def off_loop(work: Callable[[], T]) -> T:

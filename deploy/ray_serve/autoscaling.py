@@ -9,7 +9,10 @@ from typing import Any
 
 
 class LoadPolicy:
-    """A policy for Serve: called with Serve's AutoscalingContext, returns the number of replicas that are enough."""
+    """A policy for Serve: called with Serve's AutoscalingContext, returns the number of replicas that are enough.
+
+    Serve makes one in its controller, from `policy_kwargs`.
+    """
 
     def __init__(self, target_requests: float, target_tokens: float) -> None:
         """The requests under way, and the prompt tokens under way, that one replica is enough for."""
@@ -21,6 +24,7 @@ class LoadPolicy:
 
         Tokens are counted by replicas, so those of queued requests are missing: the count of requests makes up for that.
         """
+        # By replica, as `record_autoscaling_stats` reports them; None before the first report.
         tokens = sum((context.aggregated_metrics or {}).get("tokens", {}).values())
         requests = context.total_num_requests or 0.0
         return max(requests / self._target_requests, tokens / self._target_tokens), {}

@@ -27,25 +27,23 @@ from deploy.ray_serve.port import reserved_inside
 
 _BINARY = "RAY_SERVE_HAPROXY_BINARY_PATH"
 _LAUNCHER = "assay-haproxy"
+# In bytes, the request line included. For comparison: Apache takes 100 lines of 8 KiB, nginx 32 KiB in all.
 _LONGEST_HEAD = 2**16
-"""In bytes, the request line included. For comparison: Apache takes 100 lines of 8 KiB, nginx 32 KiB in all."""
+# Until a client is disconnected that reads nothing of its answer, or sends nothing of its body. Longer than `Gate` gives it
+# for a body by default, so that it is told.
 _SILENT_S = 60
-"""Until a client is disconnected that reads nothing of its answer, or sends nothing of its body. Longer than `Gate` gives it
-for a body by default, so that it is told."""
-_LONGEST_ANSWER_S = 660
-"""For how long answers go on that began before replicas came or went, with which HAProxy starts anew."""
-_DEREGISTERING_S = 3
-"""For how long a replica that is to end still accepts requests: HAProxy looks once a second."""
+_LONGEST_ANSWER_S = 660  # for how long answers go on that began before replicas came or went, with which HAProxy starts anew
+_DEREGISTERING_S = 3  # for how long a replica that is to end still accepts requests: HAProxy looks once a second
+# A Unix socket's path has at most 107 bytes. Ray adds a node's 56 digits, and HAProxy the number of its process: so not
+# TMPDIR, which may be long.
 _LONGEST_FOLDER = 27
-"""A Unix socket's path has at most 107 bytes. Ray adds a node's 56 digits, and HAProxy the number of its process: so not
-TMPDIR, which may be long."""
+# By their files: the words of the status, and what stands in the page. A request whose replica has ended may be why it did,
+# so a client tells it from one that no replica got.
 _PAGES = {
     "404": ("Not Found", ApiError(404, "there is no such route. /docs lists all", code="no_route")),
     "ended": ("Service Unavailable", replica_gone()),
     "none": ("Service Unavailable", no_replica()),
 }
-"""By their files: the words of the status, and what stands in the page. A request whose replica has ended may be why it
-did, so a client tells it from one that no replica got."""
 
 
 def environment(folder: str) -> dict[str, str]:
@@ -61,7 +59,7 @@ def environment(folder: str) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(_LONGEST_HEAD),
         "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S": str(_SILENT_S),
         "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": str(_LONGEST_ANSWER_S),
-        "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",
+        "RAY_SERVE_HAPROXY_HEALTH_CHECK_INTER": "1s",  # a replica that is gone gets requests until two checks have failed
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": str(_DEREGISTERING_S),
         # Routes are coroutines that leave long work to threads, so one between them and HTTP would only cost time.
         "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
@@ -83,6 +81,7 @@ def install(folder: str, host: str = "") -> None:
         )
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
         raise SettingsError(f"the folder {folder} has more than {_LONGEST_FOLDER} bytes: its admin socket couldn't be made")
+    # For this user alone: whoever reaches the admin socket can turn requests to another server.
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     Path(folder).chmod(0o700)  # raises for a folder of somebody else's
     for name, (words, error) in _PAGES.items():
@@ -95,6 +94,7 @@ def install(folder: str, host: str = "") -> None:
         }
         lines = (f"HTTP/1.1 {error.status} {words}", *(f"{key}: {value}" for key, value in headers.items()), "", content)
         Path(folder, f"{name}.http").write_bytes("\r\n".join(lines).encode())
+    # -I and -S: no site-packages and no variables of Python's, for a start in milliseconds.
     command = shlex.join([sys.executable, "-I", "-S", haproxy_launcher.__file__, binary, folder, host])
     launcher = Path(folder, _LAUNCHER)
     launcher.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
@@ -103,8 +103,11 @@ def install(folder: str, host: str = "") -> None:
 
 @contextmanager
 def in_front(host: str) -> Iterator[None]:
-    """HAProxy, on `host`, in front of the Serve of a Ray that is started and ended within the block."""
-    folder = tempfile.mkdtemp(prefix="assay-front-", dir="/tmp")
+    """HAProxy, on `host`, in front of the Serve of a Ray that is started and ended within the block.
+
+    The environment and the folder of its files are as before at the end.
+    """
+    folder = tempfile.mkdtemp(prefix="assay-front-", dir="/tmp")  # 25 bytes: below `_LONGEST_FOLDER`
     with reserved_inside() as fallback:
         added = environment(folder) | {"RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(fallback)}
         before = {name: os.environ.get(name) for name in added}
@@ -121,7 +124,10 @@ def in_front(host: str) -> Iterator[None]:
 
 
 def check_in_front(variables: Mapping[str, str]) -> None:
-    """Raise `SettingsError` if Ray was started with these variables, but without HAProxy as `install` makes it."""
+    """Raise `SettingsError` if Ray was started with these variables, but without HAProxy as `install` makes it.
+
+    Without it nothing bounds heads, slow clients and connections: a replica must not start.
+    """
     if variables.get("RAY_SERVE_ENABLE_HA_PROXY") != "1" or not variables.get(_BINARY, "").endswith(f"/{_LAUNCHER}"):
         raise SettingsError(
             "Ray was started on this node without HAProxy in front of Serve, which bounds what clients send: start it after "

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-HEAD_TIMEOUT_S = 30
-"""Until a head is complete, from its first byte or the connection's start."""
+HEAD_TIMEOUT_S = 30  # until a head is complete, from its first byte or the connection's start
+# At a time, of all clients together; more wait in the kernel. Each takes two files of this process.
 _MOST_CONNECTIONS = 4096
-"""At a time, of all clients together; more wait in the kernel. Each takes two files of this process."""
-_OTHER_FILES = 256
+_OTHER_FILES = 256  # beside the connections: sockets of servers and health checks, its own listeners
 _GUARDS = r"""
     # The client's address, for whom no key is needed: what a client says of it itself doesn't count.
     http-request set-header X-Forwarded-For %[src]
@@ -32,7 +31,10 @@ _GUARDS = r"""
 
 
 def main(binary: str, folder: str, host: str, *arguments: str) -> None:
-    """Guard the configuration after `-f`, and become HAProxy. It listens on `host`, or where Serve says if that is empty."""
+    """Guard the configuration after `-f`, and become HAProxy. It listens on `host`, or where Serve says if that is empty.
+
+    The process stays the same: Serve sends its signals to the one that it started.
+    """
     file = Path(arguments[arguments.index("-f") + 1])
     file.write_text(guarded(file.read_text(), folder, host))
     os.execv(binary, (binary, *arguments))
@@ -49,7 +51,7 @@ def guarded(configuration: str, folder: str, host: str = "") -> str:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = _MOST_CONNECTIONS
     if files != resource.RLIM_INFINITY:
-        most = min(most, (files - _OTHER_FILES) // 2)
+        most = min(most, (files - _OTHER_FILES) // 2)  # a connection to the client, and one to the replica
     changes: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         (r"^    log \S+ local0 info\n", ""),
         (r" mode 666 level admin", " mode 600 level admin"),
@@ -65,6 +67,7 @@ def guarded(configuration: str, folder: str, host: str = "") -> str:
             lambda bind: f"{bind[1]}{host or bind[2]}{bind[3]} proto h1{_GUARDS.replace('FOLDER', folder)}",
         ),
     )
+    # Each exactly once: where another version of Ray writes it otherwise, an endpoint must not start without its guards.
     for pattern, change in changes:
         configuration, count = re.subn(pattern, change, configuration, flags=re.MULTILINE)
         if count != 1:

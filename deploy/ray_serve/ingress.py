@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import ray
@@ -10,10 +11,8 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
-from actors.engine.protocol import Sampling
-from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import JudgeText, OnlineScorer, WithScoreMemory
+from actors.scorers.online import OnlineScorer, WithScoreMemory
 from actors.workers.serve_actor import ServeActor
 from deploy.errors import ApiError
 from deploy.metrics.counters import tell
@@ -23,20 +22,21 @@ from deploy.ray_serve.haproxy import check_in_front
 from deploy.settings import EndpointSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
-from deploy.web.shared import Blocking
 
 T = TypeVar("T")
 
 _STATUS_TIMEOUT_S = 5.0
-_AT_WORK = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
+_AT_WORK = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})  # Serve's states of a deployment that answers
 
 
 class Replicas:
-    """The replicas of one model, through Serve's handle: each call goes to one replica, which answers all of it."""
+    """The replicas of one model, through Serve's handle: each call goes to one replica, which answers all of it.
+
+    So the responses to one prompt meet in one prefix cache.
+    """
 
     def __init__(self, handle: DeploymentHandle[Any]) -> None:
         self._handle = handle
-        self._streams: Any = handle.options(stream=True)
 
     async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
         """The answer of one replica. Serve goes on with a request that nobody awaits any more, so it is told."""
@@ -48,14 +48,10 @@ class Replicas:
             raise
         return answer
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
-        """See `OnlineScorer.stream`."""
-        states = self._streams.stream.remote(request, sampling)
-        try:
-            async for written in states:
-                yield written
-        finally:
-            states.cancel()
+
+async def _ask(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    """What a blocking call returns or raises; `TimeoutError` after 5 s."""
+    return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(threads, call), _STATUS_TIMEOUT_S)
 
 
 class _Endpoint:
@@ -71,15 +67,16 @@ class _Endpoint:
             )
             for settings_of_model, model, scoring in zip(settings.models, models, scorings, strict=True)
         ]  # fmt: skip
-        self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
+        self._service = Service(served, settings.limits)
         self._keys = keys
         self._origins = settings.access.cors_origins
         self._apps = {serve.get_replica_context().app_name}
-        self._status = Blocking(serve.status, _STATUS_TIMEOUT_S)
-        self._nodes = Blocking(ray.nodes, _STATUS_TIMEOUT_S)
+        # Calls of Ray block, and may hang with its controller: so not in the loop's own threads, in which bodies are read.
+        # One hangs, and not the other kind with it; later ones wait for its thread, and are cancelled at their time-out.
+        self._of_serve, self._of_nodes = ThreadPoolExecutor(1, "status"), ThreadPoolExecutor(1, "nodes")
 
     def __serve_build_asgi_app__(self) -> Any:
-        """Serve calls this after `__init__`."""
+        # Serve calls this after `__init__`, and serves what it returns.
         self._gate = create_app(self._service, self._keys, self._not_ready, self._metrics, self._origins)
         return self._gate
 
@@ -88,8 +85,7 @@ class _Endpoint:
         await self._gate.drain()
 
     async def check_health(self) -> None:
-        """Serve calls this every two seconds."""
-        tell()
+        tell()  # Serve calls this every two seconds
 
     async def _not_ready(self) -> str | None:
         """Why the endpoint isn't ready, by Serve's status; None if it is.
@@ -99,7 +95,7 @@ class _Endpoint:
         if self._gate.is_stopping:
             return "this endpoint is stopping"
         try:
-            status = await self._status()
+            status = await _ask(self._of_serve, serve.status)
         except TimeoutError:
             return "Ray Serve's controller doesn't answer"
         waiting = []
@@ -112,9 +108,10 @@ class _Endpoint:
 
     async def _metrics(self) -> str:
         try:
-            nodes = [node for node in await self._nodes() if node["Alive"]]
+            nodes = [node for node in await _ask(self._of_nodes, ray.nodes) if node["Alive"]]
         except TimeoutError:
             raise ApiError(503, "Ray's control store doesn't answer", code="not_ready", retry_after_s=5) from None
+        # Each node's own agent: the metrics of a replica are nowhere else.
         return await scrape([f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in nodes])
 
 
@@ -122,7 +119,7 @@ class _Endpoint:
 class ModelReplica(_Endpoint, ServeActor):
     """A replica of one model: HTTP, the checks of requests and the engine in one process.
 
-    A router calls it by `answer` and `stream`.
+    A router calls it by `answer`.
     """
 
     def __init__(
@@ -135,14 +132,16 @@ class ModelReplica(_Endpoint, ServeActor):
         self._open(settings, keys, [model], [self])
 
     async def check_health(self) -> None:
-        """As both say."""
         await _Endpoint.check_health(self)
         await ServeActor.check_health(self)
 
 
 @serve.ingress()
 class Router(_Endpoint):
-    """Several models under one address: each request goes to a replica of the model that it names."""
+    """Several models under one address: each request goes to a replica of the model that it names.
+
+    Also one model alone, where it may have no replica at all or where rollouts must meet in one process.
+    """
 
     def __init__(
         self,

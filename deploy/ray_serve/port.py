@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from actors.errors import SettingsError
 
-_INSIDE = range(20_000, 30_000)
+_INSIDE = range(20_000, 30_000)  # see `reserved_inside` for both ends
 
 
 @contextlib.contextmanager

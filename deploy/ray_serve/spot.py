@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 _EVERY_S = 5.0  # the interval that AWS recommends
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 2.0  # the service is on the same host, and answers in milliseconds
 _NOTICE = "/latest/meta-data/spot/instance-action"
 
 
@@ -26,7 +26,10 @@ _NOTICE = "/latest/meta-data/spot/instance-action"
 @click.option("--node-id", default=None, help="id of the node to drain; this machine's if not given")
 @click.option("--every", default=_EVERY_S, show_default=True, help="seconds between two requests to the metadata service")
 def main(metadata: str, address: str | None, node_id: str | None, every: float) -> None:
-    """Wait for the notice that this instance is reclaimed, then drain its Ray node."""
+    """Wait for the notice that this instance is reclaimed, then drain its Ray node.
+
+    Ends with the exit code of `ray drain-node`.
+    """
     while (ends_at := notice(metadata)) is None:
         time.sleep(every)
     seconds_left = max(1, round((ends_at - datetime.now(UTC)).total_seconds()))  # 1 if the notice is read late
@@ -40,6 +43,7 @@ def main(metadata: str, address: str | None, node_id: str | None, every: float) 
 def notice(metadata: str) -> datetime | None:
     """When the instance ends; None if there is no notice, or the metadata service can't be read (written to stderr)."""
     try:
+        # IMDSv2: a GET needs a token, which is fetched anew each time: 60 s outlive the next line.
         token = _ask(f"{metadata}/latest/api/token", "PUT", {"X-aws-ec2-metadata-token-ttl-seconds": "60"})
         action = json.loads(_ask(f"{metadata}{_NOTICE}", "GET", {"X-aws-ec2-metadata-token": token.decode()}))
         return datetime.fromisoformat(action["time"])

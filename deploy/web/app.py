@@ -1,6 +1,7 @@
 """The web application of an endpoint: routes, pages and error handlers. Knows no Ray; `ingress.py` runs it on Serve."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,13 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from deploy.api import ROUTERS
 from deploy.errors import ApiError, BadRequest
 from deploy.models.service import Service
 from deploy.web.auth import Keys
 from deploy.web.limits import DOCS_FILES, Gate
-from deploy.web.methods import Methods, wrong_method, wrong_path
 from deploy.web.shared import Shared
 from pipelines.folders.run_folder.manifest import installed
 
@@ -28,20 +29,19 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-_FRESH_S = 1.0
-"""How long a result of `ready` or `metrics` is reused: probes need no key, and each is work for Serve's controller."""
-_SHOWN = 80
-"""Characters of a field's name in an error: a client may have chosen it."""
+_FRESH_S = 1.0  # a result of `ready` or `metrics` is reused: probes need no key, and each is work for Serve's controller
+_SHOWN = 80  # characters of a path or a field's name in an error: a client may have chosen it
 _DESCRIPTION = "Rewards of conversations, read as each model's authors read them: raw numbers, or a typed reason why not."
 
-Ready = Callable[[], Awaitable[str | None]]
-"""Returns why the endpoint isn't ready, or None."""
-Metrics = Callable[[], Awaitable[str]]
-"""Returns all metrics in Prometheus' text format."""
+Ready = Callable[[], Awaitable[str | None]]  # why the endpoint isn't ready, or None
+Metrics = Callable[[], Awaitable[str]]  # all metrics in Prometheus' text format
 
 
 def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics, origins: Sequence[str] = ()) -> Gate:
-    """The ASGI application. Pages of the `origins` may ask it from a browser."""
+    """The ASGI application. Pages of the `origins` may ask it from a browser.
+
+    `ready` and `metrics` are asked at most once a second, however many probes come.
+    """
     app = FastAPIOffline(
         title="Assay",
         description=_DESCRIPTION,
@@ -57,7 +57,6 @@ def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics, ori
         app.include_router(router)
     for path, name in _FILES.items():
         app.add_api_route(path, _file(name), include_in_schema=False)
-    app.add_middleware(Methods)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
@@ -80,26 +79,33 @@ async def _api_error(_: Request, error: Any) -> JSONResponse:
 async def _invalid(request: Request, error: Any) -> JSONResponse:
     """The first five problems and their places, without the values: they may be a user's text, or not fit into JSON."""
     problems = [
-        (".".join(str(step)[:_SHOWN] for step in problem["loc"][1:]), _message(problem)) for problem in error.errors()
+        # Without the first step, which is always `body`.
+        (".".join(str(step)[:_SHOWN] for step in problem["loc"][1:]), _MESSAGES.get(problem["type"], str(problem["msg"])))
+        for problem in error.errors()
     ]
     text = "; ".join(f"{place}: {message}" if place else message for place, message in problems[:5])
     return await _api_error(request, BadRequest(text, problems[0][0] or None, "invalid_request"))
 
 
+# Plainer than pydantic's own words.
 _MESSAGES = {"extra_forbidden": "isn't a field of this request", "missing": "is missing"}
 
 
-def _message(problem: Mapping[str, Any]) -> str:
-    """Pydantic's message, or one of our own."""
-    return _MESSAGES.get(problem["type"], str(problem["msg"]))
-
-
 async def _http_error(request: Request, error: Any) -> JSONResponse:
+    path = str(request.scope["path"])[:_SHOWN]
     if error.status_code == 404:
-        return await _api_error(request, wrong_path(request.scope))
+        paths = [route.path for route in request.app.routes if getattr(route, "methods", None) and "{" not in route.path]
+        close = difflib.get_close_matches(path, paths, n=1)
+        nearest = f"; did you mean {close[0]}?" if close else "."
+        message = f"there is no route {path}{nearest} /docs lists all"
+        return await _api_error(request, ApiError(404, message, code="no_route"))
     if error.status_code == 405:
-        wrong, headers = wrong_method(request.scope)
-        return JSONResponse(wrong.body, wrong.status, headers)
+        # Starlette's own `Allow` has the methods of the first route with this path alone: of /classify PUT, and not POST.
+        routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+        allowed = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))  # as `Gate` answers it
+        refusal = ApiError(405, f"{path} takes {allowed}, and no other method", code="wrong_method")
+        return JSONResponse(refusal.body, refusal.status, {"Allow": allowed})
     # 400 and 413 are `JsonRoute`'s: a body that isn't JSON, or holds too many values.
     code = {400: "invalid_request", 413: "too_many_values"}.get(error.status_code)
     return await _api_error(request, ApiError(error.status_code, str(error.detail), code=code))

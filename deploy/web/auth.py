@@ -25,7 +25,6 @@ class Keys:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def __bool__(self) -> bool:
-        """Whether a request needs a key."""
         return bool(self._digests)
 
     def check(self, authorization: str, client: str, host: str = "") -> None:
@@ -42,6 +41,7 @@ class Keys:
                     f"no API keys are set up here ({VARIABLE}), so only requests from this machine are answered",
                     code="no_keys",
                 )
+            # After the address: only a client of this machine gets here.
             if not self._everybody and host and not self._is_ours(host):
                 raise ApiError(
                     403,
@@ -105,8 +105,9 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host == "localhost"  # any other name may resolve to anything
 
 
 def _digest(key: str) -> bytes:
+    # Bytes of the environment that aren't UTF-8 come as surrogates: such a key is refused with a message, not by an encoder.
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -4,40 +4,49 @@ Pure ASGI, around all routes. A body is read completely here, so that no route e
 """
 
 import asyncio
-import json
 import time
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
 
 from actors.errors import AssayError
 from deploy.errors import ApiError
-from deploy.metrics.counters import Meters
+from deploy.metrics.counters import count_request, set_under_way
 from deploy.models.service import timeout_s
 from deploy.models.work import body_bytes
 from deploy.settings import LimitSettings
 from deploy.web.auth import Keys
 
 DOCS_FILES = "/docs-files"
+# Paths without a key: the page, which asks for one itself, the API's documentation, and probes.
 OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
-"""Paths without a key: the page, which asks for one itself, the API's documentation, and probes."""
-_MOST_DIGITS = 20
-"""Of a Content-Length: 10^20 bytes is more than any body, and int() of a longer text takes quadratic time."""
-_SHOWN = 40
-"""Characters of a header that an error repeats."""
-_CLIENT_LEFT = 499
-"""Status in the metrics for a request without an answer, as nginx logs it; it is never sent."""
+_MOST_DIGITS = 20  # of a Content-Length: 10^20 bytes is more than any body, and int() of a long text takes quadratic time
+_MOST_DISCARDED = 2**26  # bytes of a refused body: four times the longest that is read by default
+# Refused bodies at a time. Each holds one of the 64 requests that Serve lets through beyond `max_requests` (`app.py`), and
+# needs no key: slow clients must not hold them all.
+_MOST_DISCARDING = 32
+_SHOWN = 40  # characters of a header that an error repeats: a client may have chosen them
+_CLIENT_LEFT = 499  # in the metrics, for a request without an answer, as nginx logs it; it is never sent
 TIMEOUT_HEADER = b"x-timeout-seconds"
-_GZIP = 31
-"""zlib's `wbits` for gzip with its header and checksum."""
-_PLAIN, _ZIPPED = frozenset({"", "identity"}), frozenset({"gzip", "x-gzip"})
-"""Values of Content-Encoding."""
 
 
 class _Left(AssayError):
     """The client disconnected before it had sent its whole body."""
+
+
+class _Body:
+    """ASGI's `receive`, and whether the whole body came, or the client left."""
+
+    def __init__(self, receive: Any) -> None:
+        self._receive = receive
+        self.is_over = False
+
+    async def __call__(self) -> Any:
+        message = await self._receive()
+        self.is_over = not message.get("more_body", False)
+        return message
 
 
 class Gate:
@@ -53,8 +62,8 @@ class Gate:
         self._limits = limits
         self._keys = keys
         self._routes = routes
-        self._meters = Meters()
         self.under_way = 0
+        self._discarding = 0
         self.is_stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -65,7 +74,6 @@ class Gate:
         await self._idle.wait()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """ASGI."""
         await self._enter(scope, receive, send)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
@@ -74,6 +82,8 @@ class Gate:
             return
         start, status = time.monotonic(), _CLIENT_LEFT
         path = _path(scope)
+        if scope["method"] == "HEAD":  # FastAPI has no HEAD for its GET routes; uvicorn, by its own scope, sends no body
+            scope = {**scope, "method": "GET"}
 
         async def send_and_note(message: Any) -> None:
             nonlocal status
@@ -81,15 +91,46 @@ class Gate:
                 status = message["status"]
             await send(message)
 
+        async def send_without_end(message: Any) -> None:
+            is_body = message["type"] == "http.response.body"
+            await send_and_note({**message, "more_body": True} if is_body else message)
+
+        body, is_refused = _Body(receive), False
         try:
-            await self._admit(scope, receive, send_and_note)
+            await self._admit(scope, body, send_and_note)
         except _Left:
             pass  # nobody is there to read an answer
         except ApiError as error:  # only of this class: the routes' errors became answers inside the application
-            await _send_error(send_and_note, error)
+            is_refused = True
+            # Closing: a rest of the body that isn't read would pass for the next request on this connection.
+            answer = JSONResponse(error.body, error.status, {"Connection": "close", **error.headers})
+            await answer(scope, body, send_without_end)
         finally:
             # Known routes alone are labels: a client that makes up paths would make a time series of each.
-            self._meters.count_request(path if path in self._routes else "other", status, time.monotonic() - start)
+            count_request(path if path in self._routes else "other", status, time.monotonic() - start)
+        if is_refused:
+            await self._discard(body)
+            await send({"type": "http.response.body"})
+
+    async def _discard(self, body: _Body) -> None:
+        """Read what still comes of a refused body, after its answer and before the server closes.
+
+        Most clients send all before they read, and to close on one that still sends resets the connection: of 1 MB and more,
+        it would lose the answer.
+        """
+        if self._discarding >= _MOST_DISCARDING:
+            return
+        self._discarding += 1
+        length = 0
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_s):
+                while not body.is_over and length < _MOST_DISCARDED:
+                    message = await body()
+                    length += len(message.get("body", b""))
+        except TimeoutError:
+            pass  # a slow client, to which the answer has been sent
+        finally:
+            self._discarding -= 1
 
     async def _admit(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on to the routes. Raises `ApiError` or `_Left` if it doesn't get there.
@@ -101,7 +142,7 @@ class Gate:
         path = _path(scope)
         public = path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
         # Before the limit as well: a probe that got 429 under load would have the endpoint restarted.
-        if public and scope["method"] in {"GET", "HEAD"}:
+        if public and scope["method"] == "GET":
             await self._app(scope, receive, send)
             return
         authorization, host = (headers.get(name, b"").decode("latin-1") for name in (b"authorization", b"host"))
@@ -114,17 +155,14 @@ class Gate:
         # No await between the check and this line: another request can't take the same place.
         self.under_way += 1
         self._idle.clear()
-        self._meters.set_under_way(self.under_way)
+        set_under_way(self.under_way)
         try:
-            is_zipped = _is_zipped(headers)
             body = await self._read_body(headers, receive)
-            if is_zipped:
-                body = await asyncio.to_thread(_unzip, body, self._limits.max_body_bytes)
             body_bytes.set(len(body))
             await self._app(scope, _replay(body, receive), send)
         finally:
             self.under_way -= 1
-            self._meters.set_under_way(self.under_way)
+            set_under_way(self.under_way)
             if not self.under_way:
                 self._idle.set()
 
@@ -134,6 +172,9 @@ class Gate:
         Raises `ApiError` if it is too long (413) or takes too long (408), `_Left` if the client leaves.
         """
         max_bytes = self._limits.max_body_bytes
+        # A packed body could hold a thousand times its bytes, and no client of a route here packs its own.
+        if headers.get(b"content-encoding", b"").strip().lower() not in {b"", b"identity"}:
+            raise ApiError(415, "a body with a Content-Encoding isn't read here: send it as it is", code="encoded")
         # By the header first, so that a long body isn't read at all; a chunked body has none, so bytes are counted as well.
         declared = headers.get(b"content-length", b"0")
         if not declared.isdigit() or len(declared) > _MOST_DIGITS or int(declared) > max_bytes:
@@ -178,36 +219,12 @@ def _replay(body: bytes, receive: Any) -> Any:
     return receive_again
 
 
-def _is_zipped(headers: dict[bytes, bytes]) -> bool:
-    """Whether the body is gzip. Raises `ApiError` for any other encoding."""
-    encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
-    if encoding not in _PLAIN | _ZIPPED:
-        raise ApiError(
-            415, "the body has a Content-Encoding that isn't read here: send it as it is, or with gzip", code="not_gzip"
-        )
-    return encoding in _ZIPPED
-
-
-def _unzip(body: bytes, max_bytes: int) -> bytes:
-    """The content of a gzip body. Raises `ApiError`; of a content beyond `max_bytes` no more than these are unpacked."""
-    unpacking = zlib.decompressobj(_GZIP)
-    try:
-        content = unpacking.decompress(body, max_bytes + 1)
-    except zlib.error:
-        raise ApiError(400, "the body isn't gzip, as its Content-Encoding says", code="invalid_request") from None
-    if len(content) > max_bytes:
-        raise _too_long(max_bytes)
-    if not unpacking.eof or unpacking.unused_data:
-        raise ApiError(400, "the gzip body is cut off, or has more after its end", code="invalid_request")
-    return content
-
-
 def _with_cors(app: Any, origins: Sequence[str]) -> CORSMiddleware:
     return CORSMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "HEAD", "POST", "PUT"),
-        allow_headers=("Authorization", "Content-Type", "Content-Encoding", TIMEOUT_HEADER.decode()),
+        allow_headers=("Authorization", "Content-Type", TIMEOUT_HEADER.decode()),
         expose_headers=("Retry-After",),
     )
 
@@ -231,17 +248,3 @@ def _timeout(value: bytes | None) -> float | None:
 
 def _too_long(max_bytes: int) -> ApiError:
     return ApiError(413, f"the body is longer than {max_bytes} bytes; send several requests", code="body_too_long")
-
-
-async def _send_error(send: Any, error: ApiError) -> None:
-    """Answer with an error and close the connection: the rest of a body isn't read, and would pass for the next request."""
-    content = json.dumps(error.body).encode()
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(content)),
-        "connection": "close",
-        **error.headers,
-    }
-    pairs = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": pairs})
-    await send({"type": "http.response.body", "body": content})

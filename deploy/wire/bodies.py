@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from actors.errors import Rejected
-from actors.records import JudgeRole, Message, Reason, Response, Role, ScoreRequest
+from actors.records import JudgeRole, Reason, Response, Role, ScoreRequest
 from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
 from pipelines.data.formats.calls import read_tool
@@ -16,23 +16,30 @@ from pipelines.data.formats.rows import Answer, response_of
 
 T = TypeVar("T")
 
+# A list that reports its first wrong item alone: errors for all items would take 40 times the bytes of the body.
 Listed = Annotated[list[T], Field(fail_fast=True)]
-"""A list that reports its first wrong item alone: errors for all items would take 40 times the bytes of the body."""
-_MOST_FIELDS = 256
-"""Names in one object. No format has half as many, and pydantic makes an error of each unknown one."""
+_MOST_FIELDS = 256  # in one object; no format has half as many names, and pydantic makes an error of each unknown one
+
+_SHOWN = frozenset(role.value for role in JudgeRole)  # turns that hold what is judged, and by what
 
 
 class Body(BaseModel):
-    """An unknown field is an error: what a client asks for is done or refused, never ignored."""
+    """An unknown field is an error: what a client asks for is done or refused, never ignored.
+
+    No number may be NaN or infinite, in an answer either: JSON has none.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RequestBody(Body):
-    """What a client sends. Null, and the `neutral` values of a field, are accepted for known and unknown fields."""
+    """What a client sends. Null, and the `neutral` values of a field, are accepted for known and unknown fields.
 
+    Clients send defaults of fields that a server need not know.
+    """
+
+    # Per field that isn't supported, or in one way only: the values that ask for nothing beyond that.
     neutral: ClassVar[Mapping[str, Sequence[Any]]] = {}
-    """Per field that isn't supported, or in one way only: the values that ask for nothing beyond that."""
 
     @model_validator(mode="before")
     @classmethod
@@ -83,11 +90,10 @@ class ChatMessage(BaseModel):
 
 
 Turns = Annotated[Listed[ChatMessage], Field(min_length=1)]
-Tools = Listed[dict[str, Any]]
-"""OpenAI's."""
+Tools = Listed[dict[str, Any]]  # as OpenAI's: {"type": "function", "function": {"name": ..., "parameters": schema}}
 
 
-async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread
+async def _service(request: Request) -> Service:  # a coroutine: FastAPI would run a plain function in a thread
     service: Service = request.app.state.service
     return service
 
@@ -102,12 +108,13 @@ def read_score_request(
 
     Raises `Rejected`, or `ApiError` if a turn would be ignored.
     """
+    # Roles of judges end a conversation: from the first of them on, nothing else may come.
     first = next((position for position, turn in enumerate(turns) if turn.role in _SHOWN), len(turns))
     spoken, shown = turns[:first], {turn.role: turn for turn in turns[first:]}
     # A role that comes twice, or another role among these, would be ignored silently.
     if len(shown) < len(turns) - first or not shown.keys() <= _SHOWN:
         raise BadRequest("principle, response_1 and response_2 come after all other turns, each once", "messages")
-    in_turns = tuple(text(_content(turn)) for role, turn in shown.items() if role == JudgeRole.PRINCIPLE)
+    in_turns = tuple(text(turn.content) for role, turn in shown.items() if role == JudgeRole.PRINCIPLE)
     compared = [shown[role] for role in (JudgeRole.RESPONSE_1, JudgeRole.RESPONSE_2) if role in shown]
     context = conversation([turn.fields for turn in spoken])
     judged_by, tool_texts = (*in_turns, *principles), tuple(map(read_tool, tools))
@@ -124,55 +131,50 @@ def read_score_request(
     return ScoreRequest(before, (response_of("final", response),), judged_by, tools=tool_texts)
 
 
-def read_score_request_or_refuse(
-    turns: Sequence[ChatMessage], place: str = "messages", tools: Sequence[Mapping[str, Any]] = ()
-) -> ScoreRequest:
+def read_score_request_or_refuse(turns: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> ScoreRequest:
     """`read_score_request` for formats without a place for a reason: raises `ApiError` instead of `Rejected`."""
     try:
         return read_score_request(turns, tools=tools)
     except Rejected as rejected:
-        raise no_score_error(rejected.reason, place) from None
+        raise no_score_error(rejected.reason) from None
 
 
-def check_alone(request: ScoreRequest, place: str = "messages") -> ScoreRequest:
+def check_alone(request: ScoreRequest) -> ScoreRequest:
     """The request unchanged, for formats whose answer is one number. Raises `ApiError` if it has several responses."""
     if len(request.responses) > 1:
-        raise BadRequest("the answer holds one reward, and there are two responses: ask /v1/rewards, or send one", place)
+        raise BadRequest(
+            "the answer holds one reward, and there are two responses: ask /v1/rewards, or send one", "messages"
+        )
     return request
 
 
-def document_request(question: str, answer: str, at: int, question_place: str) -> ScoreRequest:
-    """The request for `documents[at]` as the only response to a user's question.
+def document_request(question: str, documents: Sequence[str], place: str, first: int = 0) -> ScoreRequest:
+    """The request for a user's question, read once, with each of the documents as a response to it.
 
-    Raises `ApiError`, which names the field at fault: the document, or `question_place`.
+    Raises `ApiError`, which names what can't be judged: the field of the question, `place`, or a document by its position,
+    counted from `first`.
     """
-    turns = [ChatMessage(role="user", content=question), ChatMessage(role="assistant", content=answer)]
     try:
-        conversation([turn.fields for turn in turns[:1]])
+        context = conversation([{"role": Role.USER.value, "content": question}])
     except Rejected as rejected:
-        raise no_score_error(rejected.reason, question_place) from None
-    return read_score_request_or_refuse(turns, document(at))
+        raise no_score_error(rejected.reason, place) from None
+    responses: list[Response] = []
+    for position, content in enumerate(documents, first):
+        try:
+            responses.append(Response(f"response[{position}]", text(content)))
+        except Rejected as rejected:
+            raise no_score_error(rejected.reason, document(position)) from None
+    return ScoreRequest(context, tuple(responses))
 
 
-def document(at: int) -> str:
+def document(position: int) -> str:
     """The name of a document in errors."""
-    return f"documents[{at}]"
-
-
-def request_with_answers(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
-    """Several responses to one context in one request, so that one replica gets them and prefills the context once."""
-    return ScoreRequest(
-        tuple(context), tuple(Response(f"response[{position}]", answer) for position, answer in enumerate(answers))
-    )
-
-
-def _content(turn: ChatMessage) -> object:
-    return turn.content
+    return f"documents[{position}]"
 
 
 def as_answer(turn: ChatMessage) -> Answer:
-    """A response, read as the assistant's turn that it is, whatever its role is called."""
+    """A response, read as the assistant's turn that it is, whatever its role is called.
+
+    Raises `Rejected`.
+    """
     return answer({**turn.fields, "role": Role.ASSISTANT.value})
-
-
-_SHOWN = frozenset(role.value for role in JudgeRole)

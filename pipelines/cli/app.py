@@ -8,22 +8,23 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import click
 
 from actors.errors import AssayError, AuditError, GateFailed, UserError
 from actors.text.visible import visible
-from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
+from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options
 from pipelines.cli.grouped_help import Command, CommandGroup
+from pipelines.cli.steps import do_step
 from pipelines.data.storage import is_in_job
 from pipelines.settings.filter_settings import FilterSettings, LabelSampleSettings
 from pipelines.settings.run_settings import CascadeSettings, CheckSettings, EnsembleSettings, ScoreSettings
 
 PROGRAM = "assay"
+# What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does.
 _BROKEN_PIPE = 141
-"""What shells show of a program that SIGPIPE ended (128 + 13): the reader of its output had enough, as `head` does."""
 
 
 def main() -> None:
@@ -43,11 +44,13 @@ def main() -> None:
         code = _BROKEN_PIPE if isinstance(end.__context__, BrokenPipeError) or sys.stdout is not stdout else end.code
     except BrokenPipeError:
         code = _BROKEN_PIPE
+    # `os._exit` skips these; among them is the end of Ray's session and of engines.
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError as error:
+            # A command that failed keeps its exit code, whoever reads its output.
             code = code or (_BROKEN_PIPE if isinstance(error, BrokenPipeError) else 1)
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
@@ -64,6 +67,8 @@ def _run() -> None:
         _fail(str(error), 4)
     except GateFailed as error:
         _fail(str(error), 5)
+    # A full disk ends any step of a run, also one that reports it as a wrong setting of a folder: resumable (3), not wrong
+    # (2).
     except UserError as error:
         _fail(*(_stop_message(error) if _is_full(error) else (str(error), 2)))
     except AssayError as error:
@@ -79,12 +84,11 @@ def _stop_message(error: Exception) -> tuple[str, int]:
 
 
 def _writes_nothing() -> bool:
-    """Whether the command has no result that it could resume."""
-    return sys.argv[1:2] in (["check"], ["models"], ["plan"], ["serve"], ["status"])
+    return sys.argv[1:2] in (["check"], ["diff"], ["models"], ["plan"], ["serve"], ["status"], ["verify"])
 
 
 def _is_full(error: BaseException | None) -> bool:
-    """Whether the cause is a full disk or quota: then the command is right, and can resume once there is space."""
+    # A full disk or quota, wherever in the chain of causes: then the command is right, and resumes once there is space.
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -93,7 +97,7 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _how_to_resume() -> str:
-    """The command that resumes this one, and what must be left out of it, since it would delete what is written."""
+    # The command as it was given, but without what would delete the rows that are written.
     from pipelines.settings.recipe import read_recipe
 
     words = _without_overwrite(sys.argv[1:])
@@ -104,6 +108,7 @@ def _how_to_resume() -> str:
             change = read_recipe(next((word for word in sys.argv[2:] if not word.startswith("-")), "")).change_to_resume
     if is_in_job():
         return f"submit the same job again to resume{change}"
+    # As it was called: `assay` may not be on the path.
     program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m assay"
     return f"to resume{change}:\n  {program} {shlex.join(words)}"
 
@@ -112,6 +117,7 @@ def _without_overwrite(words: Sequence[str]) -> list[str]:
     kept: list[str] = []
     for word in words:
         if re.fullmatch(r"(--set=)?([\w.]+\.)?overwrite=.*", word):
+            # `--set overwrite=true` may be two words: the first one goes, too.
             kept = kept[:-1] if kept[-1:] == ["--set"] else kept
         elif word != "--overwrite":
             kept.append(word)
@@ -136,29 +142,28 @@ class _Commands(CommandGroup):
         "Run recipes, here or on a cluster": ("run", "submit", "schema"),
         "Shell": ("completion",),
     }
+    # By module: the shell completes while a person waits, and needs the one command only.
     ELSEWHERE: ClassVar = {
-        **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
+        **dict.fromkeys(("sample", "refine", "choose", "pairs", "export", "upload"), "pipelines.cli.commands.sampling"),
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
+        **dict.fromkeys(("submit", "schema"), "pipelines.cli.commands.submit"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "certify", "convert", "plan", "report", "diff", "submit", "schema", "status")
+            for name in ("evaluate", "certify", "convert", "plan", "report", "diff", "status")
         },
         "serve": "deploy.command",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the jobs."""
         return [name for names in self.JOBS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name."""
         if cmd_name not in self.ELSEWHERE:
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(importlib.import_module(self.ELSEWHERE[cmd_name]), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each job, with a sentence for each command."""
         for job, names in self.JOBS.items():
             self.write_commands(ctx, formatter, job, names)
 
@@ -208,6 +213,7 @@ def check(timing: bool, as_json: bool, **options: Any) -> None:
     from pipelines.cli.commands.check import timed, write_json
 
     settings = build_from(CheckSettings, options)
+    # Printed as they pass: an engine may take minutes to start.
     in_words = (lambda passed: click.echo(f"ok  {passed}")), (lambda doubt: click.echo(f"warning  {doubt}"))
     report = write_json(settings) if as_json else contextlib.nullcontext(in_words)
     with timed(click.echo) if timing else contextlib.nullcontext(), report as (note_passed, note_doubt):
@@ -224,9 +230,7 @@ def score(as_json: bool, **options: Any) -> None:
 
     Run the same command again to resume after an interruption.
     """
-    from pipelines.cli.commands.sampling import do_run
-
-    do_run("score", build_from(ScoreSettings, options), as_json)
+    do_step("score", build_from(ScoreSettings, options), as_json)
 
 
 @cli.command()
@@ -242,7 +246,7 @@ def ensemble(as_json: bool, **options: Any) -> None:
     are on different scales. Run the same command again to resume after an interruption; with another --combine, the scores
     are combined again without running a model. To give models different settings, use a recipe.
     """
-    _ensemble(build_from(EnsembleSettings, options), as_json)
+    do_step("ensemble", build_from(EnsembleSettings, options), as_json)
 
 
 @cli.command()
@@ -262,7 +266,7 @@ def cascade(as_json: bool, **options: Any) -> None:
     by which it is calibrated what they leave open. OUTPUT is a scored corpus whose column `kept` has the decision. Run the
     same command again to resume after an interruption.
     """
-    _cascade(build_from(CascadeSettings, options), as_json)
+    do_step("cascade", build_from(CascadeSettings, options), as_json)
 
 
 @cli.command("filter")
@@ -272,7 +276,7 @@ def cascade(as_json: bool, **options: Any) -> None:
 @json_option
 def filter_(as_json: bool, **options: Any) -> None:
     """Write the rows of the scored corpus SCORED that meet a condition to the folder OUTPUT; without OUTPUT, count them."""
-    _filter(build_from(FilterSettings, options), as_json)
+    do_step("filter", build_from(FilterSettings, options), as_json)
 
 
 @cli.command("label-sample")
@@ -310,35 +314,13 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     from pipelines.settings.recipe import read_recipe
 
     stages = [stage.steps for stage in read_recipe(recipe, assignments).stages]
+    # All stages before the first engine starts: a run may take days.
     recipe_preflight.check_stages(stages)
     with recipe_engines(stages) as engines_for:
         for steps in stages:
             recipe_preflight.check_steps(steps)
-            _run_steps(steps, as_json, engines_for)
-
-
-def _run_steps(steps: Mapping[str, Any], as_json: bool, engines_for: Callable[[Any], Any]) -> None:
-    from pipelines.cli.commands import evaluate, report, sampling
-
-    for name, step in steps.items():
-        start_pipeline = engines_for(step)
-        match name:
-            case "score":
-                sampling.do_run(name, step, as_json, start_pipeline=start_pipeline)
-            case "sample" | "refine":
-                sampling.do_run(name, step, as_json)
-            case "ensemble":
-                _ensemble(step, as_json)
-            case "cascade":
-                _cascade(step, as_json)
-            case "filter":
-                _filter(step, as_json)
-            case "choose" | "pairs" | "export":
-                sampling.do_export(name, step, as_json)
-            case "evaluate":
-                evaluate.run_evaluation(step, as_json)
-            case "report":
-                report.write_report(step, as_json)
+            for name, step in steps.items():
+                do_step(name, step, as_json, engines_for(step))
 
 
 @cli.command()
@@ -350,39 +332,3 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each of the choices
     click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
-
-
-def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import tell
-    from pipelines.cli.report import ensemble_report
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.workflows.ensembles import score_ensemble
-
-    with silence_ray():
-        summary = score_ensemble.ensemble(settings, TerminalProgress())
-    tell(as_json, summary.as_json(), ensemble_report(summary, settings))
-    summary.combined.check_scored()
-
-
-def _cascade(settings: CascadeSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import tell
-    from pipelines.cli.report import cascade_report
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.workflows.cascades import score_cascade
-
-    with silence_ray():
-        summary = score_cascade.cascade(settings, TerminalProgress())
-    tell(as_json, summary.as_json(), cascade_report(summary, settings))
-    summary.combined.check_scored()
-
-
-def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import say, tell_made
-    from pipelines.cli.report import kept_report
-    from pipelines.results.filtering import filter_corpus
-    from pipelines.results.hub.upload import check_hub, upload_made
-
-    check_hub(settings, settings.output)
-    summary = filter_corpus.keep(settings, lambda text: say(f"filter: {text}", err=True))
-    upload = upload_made(settings, settings.output)
-    tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

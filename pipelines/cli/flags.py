@@ -19,8 +19,7 @@ from pipelines.settings.options import Leaf, build, leaves
 Function = Callable[..., None]
 S = TypeVar("S", bound=Settings)
 
-command = functools.partial(click.command, cls=Command)
-"""Declares a command whose --help-all lists its settings."""
+command = functools.partial(click.command, cls=Command)  # declares a command whose --help-all lists its settings
 json_option = click.option("--json", "as_json", is_flag=True, help="print the summary as JSON")
 
 recipe_assignments = click.option(
@@ -67,6 +66,7 @@ def settings_options(
 
     def decorate(function: Function) -> Function:
         settable = [leaf._replace(is_flagless=has_no_flag(leaf.name)) for leaf in leaves(settings) if leaf.name not in but]
+        # Without settings that need it, --set would only repeat the options.
         if not all(leaf.is_option for leaf in settable):
             function = click.option("--set", ASSIGNED, cls=AssignedSettings, settings=settable)(function)
         for leaf in reversed(settable):  # decorators apply from the last to the first: --help keeps the order
@@ -97,6 +97,7 @@ def spell(name: str) -> str:
 def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function]:
     kind, text, required = plain_type(leaf.field.annotation), leaf.about, leaf.field.is_required()
     if kind is bool:
+        # None tells "not given" from "given as false"; the settings have the default. So for all options below.
         return click.option(*flags, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:
         about = f"{text}; may be given more than once"
@@ -119,6 +120,7 @@ def _several(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
     pairs = [value.partition("=") for value in values]
+    # A text may hold "=", so only the first one separates.
     if wrong := [value for value, (name, _, text) in zip(values, pairs, strict=True) if not (name and text)]:
         raise click.BadParameter(f"{wrong[0]!r} isn't NAME=VALUE")
     if twice := [name for name, count in Counter(name for name, *_ in pairs).items() if count > 1]:
@@ -127,9 +129,13 @@ def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options and settings that were given on the command line; the settings have the defaults of all others."""
+    """The options and settings that were given on the command line; the settings have the defaults of all others.
+
+    Raises `SettingsError` for a setting that is given both as an option and by `--set`.
+    """
     options_given = {name: value for name, value in options.items() if value is not None and name != ASSIGNED}
     assigned = options.get(ASSIGNED) or {}
+    # Neither is taken over the other: which one is meant, only the person knows.
     if twice := sorted(options_given.keys() & assigned.keys()):
         raise SettingsError(f"{spell(twice[0])} and --set {twice[0]} are one setting: give either")
     return options_given | assigned

@@ -15,10 +15,8 @@ from pipelines.settings.options import Leaf
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-ASSIGNED = "assigned"
-"""The parameter of a command that has what `--set` gives, by the settings' names."""
-OTHERS = "others"
-"""The heading of settings that are about nothing in particular; the last one."""
+ASSIGNED = "assigned"  # the parameter of a command that has what `--set` gives, by the settings' names
+OTHERS = "others"  # the heading of settings that are about nothing in particular; the last one
 _ALL = "assay.help_all"
 _FORMS: Mapping[Any, str] = {int: "INTEGER", float: "NUMBER", tuple: "[A, B]"}
 
@@ -27,7 +25,6 @@ class Option(click.Option):
     """An option whose help lists the names that it takes, which are imported only when help is shown."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The option's help, with those names."""
         record = super().get_help_record(ctx)
         return record and (record[0], record[1] + _listed(ctx.info_name, self.name))
 
@@ -36,17 +33,17 @@ class OneValue(Option):
     """An option that takes one value. Given twice it is an error, where click would silently take the last."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        # With `multiple`, click keeps all values that are given, and `process_value` sees that there are several.
         super().__init__(*arguments, **{**options, "multiple": True})
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """The value, or None. Raises `click.UsageError` if there are several."""
         values = super().process_value(ctx, value)
         if values and len(values) > 1:
             raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
         return values[0] if values else None
 
     def value_is_missing(self, value: Any) -> bool:
-        """Never: what is missing is told with all other mistakes, when the settings are built."""
+        # What is missing is told with all other mistakes, when the settings are built.
         return False
 
 
@@ -60,21 +57,19 @@ class AssignedSettings(click.Option):
         self.settings = settings
 
     def process_value(self, ctx: click.Context, value: Any) -> dict[str, Any] | None:
-        """The settings that are given, by their names. Raises `SettingsError` for what isn't one."""
         flat: dict[str, Any] = {}
         for leaf, keys, value_given in read_assignments(super().process_value(ctx, value), self.settings):
             flat = assign(None, flat, (leaf.name, *keys), value_given)
         return flat or None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """The paths that begin so, of the settings that have no option."""
         from click.shell_completion import CompletionItem
 
         paths = [f"{leaf.path}=" for leaf in self.settings if not leaf.is_option]
         return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
 
     def sections(self) -> list[tuple[str, list[Leaf]]]:
-        """The settings that have no option, by their section: what it is called and about, and those in it."""
+        # `groupby` needs the settings of a section side by side; those without a section come last.
         settings = sorted((leaf for leaf in self.settings if not leaf.is_option), key=lambda leaf: not leaf.sections)
         return [(title, list(group)) for title, group in groupby(settings, _title)]
 
@@ -85,13 +80,13 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if settable(self.params):
+            # Eager: --help-all works although required options are missing, as --help does.
             about = "Show all settings, too, and exit."
             self.params.append(
                 click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about)
             )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read a command line. Raises `click.UsageError`: of an option that is a setting, with how to set that."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -107,8 +102,8 @@ class Command(click.Command):
             raise click.UsageError(f"{' and '.join(words)} are both needed", ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, those that must be given first; and all settings, if they are asked for."""
         options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
+        # A stable sort: apart from what is required, options stay in the order of the settings.
         options.sort(key=lambda option: not option.required)
         with formatter.section("Options"):
             formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
@@ -121,11 +116,11 @@ class Command(click.Command):
 
 
 def _assignment(option: str, settings: Sequence[Leaf]) -> str | None:
-    """What sets, by --set, what somebody gave as an option; None if it is no setting."""
     name = option.removeprefix("--").replace("-", "_")
     paths = {leaf.name: leaf.path for leaf in settings if not leaf.is_option}
     if name in paths:
         return f"--set {paths[name]}=..."
+    # --no-NAME is what people try for a setting that is on by default.
     path = paths.get(name.removeprefix("no_"))
     return None if path is None else f"--set {path}=false"
 
@@ -134,13 +129,12 @@ class CommandGroup(click.Group):
     """Commands, each with a whole sentence of what it does."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write all of them, as one section."""
         self.write_commands(ctx, formatter, "Commands", self.list_commands(ctx))
 
     def write_commands(self, ctx: click.Context, formatter: click.HelpFormatter, title: str, names: Sequence[str]) -> None:
-        """Write a section of commands."""
         commands = [(name, self.get_command(ctx, name)) for name in names]
         with formatter.section(title):
+            # Whole sentences: click cuts them at 45 characters by itself.
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands if command])
 
 
@@ -152,6 +146,7 @@ def settable(parameters: Iterable[click.Parameter]) -> list[Leaf]:
 def _title(leaf: Leaf) -> str:
     if not leaf.sections:
         return OTHERS
+    # The first sentence of the settings' docstring, which the reference shows, too.
     about = (leaf.settings.__doc__ or "").split(". ")[0].rstrip(".")
     return f"{leaf.sections[-1]}: {about[:1].lower()}{about[1:]}"
 

@@ -9,6 +9,8 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+# Where the names are that an option takes, as MODULE:NAME: imported only for help and completion, as most are heavy. Keys
+# are an option's name, or a command and an option.
 _PLACES: Mapping[str, str] = {
     "pairs trainer": "pipelines.results.exports.trainers:PAIR_FORMATS",
     "export trainer": "pipelines.results.exports.trainers:RESPONSE_FORMATS",
@@ -20,7 +22,6 @@ _PLACES: Mapping[str, str] = {
     "cascade format": "pipelines.data.formats:formats",
     "family": "actors.reward_model:families",
 }
-"""Where the names are that an option takes; keys are an option's name, or a command and an option."""
 _REFUSED: Mapping[str, str] = dict.fromkeys(("engine_args", "policy_engine_args"), "actors.engine.engine_arguments:OURS")
 _MODELS = {"model", "models", "policy", "feedback", "edit"}
 
@@ -34,10 +35,14 @@ def listed_values(command: str | None, option: str | None) -> list[tuple[str, li
 
 
 def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:
-    """The values that the shell offers for an option or argument that takes text: names, or else paths."""
+    """The values that the shell offers for an option or argument that takes text: names, or else paths.
+
+    Where none of the names begins so, paths are offered: a model may be a folder.
+    """
     from click.shell_completion import CompletionItem
 
     place = _PLACES.get(f"{context.info_name} {parameter.name}") or _PLACES.get(f"{parameter.name}")
+    # Models of the hub aren't offered: the shell must not wait for a network.
     names = _names_at(place) if place else _built_in_models() if parameter.name in _MODELS else []
     matching = [CompletionItem(name) for name in names if name.startswith(incomplete)]
     return matching or [CompletionItem(incomplete, type="file")]
@@ -46,6 +51,7 @@ def complete_value(context: click.Context, parameter: click.Parameter, incomplet
 def _names_at(place: str) -> list[str]:
     module, _, name = place.partition(":")
     names = getattr(importlib.import_module(module), name)
+    # Formats and families are found by plug-ins, too, so they are a function.
     return sorted(names() if callable(names) else names)
 
 

@@ -15,16 +15,14 @@ from actors.text.visible import line
 if TYPE_CHECKING:
     from pipelines.results.hub.upload import Upload
 
+# The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning.
 JSON_VERSION_KEY, JSON_VERSION = "assay_json", 1
-"""The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning."""
 
-Report = Iterator[str | Table]
-"""What a command says at its end: lines of text, and tables."""
+Report = Iterator[str | Table]  # what a command says at its end
 
 
 class _PlainConsole(Console):
-    """Every text, cell and title passes here; what is of several lines is given as `Text`."""
-
+    # Every text, cell and title passes here; what is of several lines is given as `Text`.
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(line(text), **how)
 
@@ -37,6 +35,7 @@ def say(text: str, *, err: bool = False) -> None:
 def print_json(document: Any) -> None:
     """Print a dataclass or a mapping as a line of JSON, which begins with the version of its form."""
     content = document if isinstance(document, Mapping) else asdict(document)
+    # On one line: `run` and `status --watch` print several objects, and a reader takes line by line.
     click.echo(json.dumps({JSON_VERSION_KEY: JSON_VERSION, **content}, default=asdict))
 
 
@@ -48,12 +47,6 @@ def tell(as_json: bool, document: Any, report: Iterable[str | Table]) -> None:
         show(report)
 
 
-def tell_made(as_json: bool, document: dict[str, Any], report: Iterable[str | Table], upload: "Upload | None") -> None:
-    """As `tell`, of a result that may have been uploaded to the Hugging Face Hub."""
-    hub = {} if upload is None else {"hub": upload}
-    tell(as_json, {**document, **hub}, [*report, *map(upload_text, hub.values())])
-
-
 def upload_text(upload: "Upload") -> str:
     """Where a result was uploaded to, for people."""
     return f"Uploaded to {upload.url} ({'anybody may read it' if upload.public else 'private'}), commit {upload.commit}"
@@ -63,6 +56,7 @@ def show(report: Iterable[str | Table]) -> None:
     """Print a report: a line for each of its texts, and its tables, of which a narrow terminal cuts no number off."""
     console = plain_console()
     for fact in report:
+        # Texts wrap as the terminal does it, so that paths and commands can be copied; a table isn't cut.
         console.print(fact, soft_wrap=isinstance(fact, str), crop=False)
 
 

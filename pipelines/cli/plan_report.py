@@ -8,6 +8,7 @@ from typing import TextIO
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from actors.settings.replica import Pairs
 from actors.text.counted import counts_text, number_of
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
@@ -39,18 +40,21 @@ class TokenisingProgress:
     def update(self, done: int, of: int) -> None:
         """Show that `done` rows are tokenised; `of` is their total, or 0 if it is unknown."""
         now = time.monotonic()
+        # A terminal is drawn over, and a log gets a line each time, so the stream says how often.
         if now - self._shown_at >= self._screen.every_s:
             self._screen.show(f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows")
             self._shown_at, self._is_shown = now, True
 
     def done(self) -> None:
-        """End the line."""
         if self._is_shown:
             self._screen.end()
 
 
 def plan_report(plan: CorpusPlan) -> Report:
-    """A plan, as lines of text and a table."""
+    """A plan, as lines of text and a table.
+
+    Of each amount it shows the estimate and the bounds of its 95 % interval, which are equal where all rows were read.
+    """
     rows = plan.looked["rows"]
     tokenised = f"all {rows:,} rows" if plan.looked["exact"] else f"{rows:,} rows drawn at random"
     size = sum(file.size for file in plan.files)
@@ -83,13 +87,14 @@ def _amounts(plan: CorpusPlan) -> Table:
 
 
 def _whole(estimate: Estimate) -> list[str]:
-    """Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact."""
+    # Whole numbers; bounds are rounded outward, so that they are the same only where the estimate is exact.
+    # An exact sum of floats may be a hair off the whole number: that must not look like an interval.
     low, high = math.floor(estimate.low + _NOISE), math.ceil(estimate.high - _NOISE)
     return [f"{number:,.0f}" for number in (estimate.value, low, high)]
 
 
 def _decimals(estimate: Estimate) -> list[str]:
-    """Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0."""
+    # Two decimals, or more where the bounds would look the same and aren't, or a number would look like 0.
     for decimals in range(2, 7):
         shown = [f"{number:,.{decimals}f}" for number in estimate]
         if (shown[1] != shown[2] or estimate.is_exact) and (float(estimate.value) == 0 or shown[0].strip("0.,")):
@@ -104,6 +109,8 @@ def _durations(estimate: Estimate) -> list[str]:
 
 
 def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
+    if (plan.identity.get("judge") or {}).get("pairs") == Pairs.ALL:
+        yield "All responses of a row are compared (judge.pairs=all): n(n - 1)/2 comparisons of n responses"
     if plan.reasons:
         yield f"Rejected: {counts_text(plan.reasons)}"
     limit = plan.identity["max_model_len"]
@@ -121,8 +128,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         size, gpu = plan.basis.size, plan.basis.card
         if size and (options := engine_options(size, gpu, plan.layout.layout, plan.basis.model.dtype)):
             yield f"Options of `assay score`: {options}"
-    if plan.advice:
-        yield plan.advice
+    elif plan.basis.size is None and plan.basis.gpu and not plan.basis.verifies and plan.basis.model.remote is None:
+        yield f"the size of {plan.model} isn't known before its weights are here, nor is its layout"
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
     if plan.basis.verifies:
         yield f"No GPU: code compares texts on CPUs; {parts}"
@@ -148,8 +155,4 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         yield f"An engine reads {reads}{writes}: {bill.speed.source}"
         start = bill.speed.start_s
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
-    if bill.least_s is not None and bill.least_s.value >= 1:
-        bound = duration(bill.least_s.value)
-        where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
-        yield f"Less than {bound} it can't be {where}: {bill.least_source}"
     yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)

@@ -13,19 +13,25 @@ from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
 from pipelines.folders.run_folder.columns import FROM_STORE, KEPT, REASONED, SUSPECT
-from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.scored_corpus.candidates import LabelAgreement
 from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
 from pipelines.folders.scored_corpus.unscored import unscored_lines
-from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.run.sampling.refine_prompts import RefineSummary
 from pipelines.run.sampling.sample_prompts import SampleSummary
 from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.refine_settings import RefineSettings
-from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    CascadeSettings,
+    EnsembleSettings,
+    JudgingSettings,
+    MembersSettings,
+    RunSettings,
+    SampleSettings,
+    ScoreSettings,
+)
 from pipelines.workflows.cascades.score_cascade import CascadeSummary
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
 
@@ -46,9 +52,6 @@ _COUNTS = {
 def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
-    if not summary.labels and (benchmark := _labelled_benchmark(settings.output)):
-        command = f"assay evaluate {shlex.quote(settings.output.rstrip('/'))}"
-        yield f"Labels: rows of {benchmark} have labels of their own, by which `{command}` grades"
     if summary.repeats:
         choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --strategy all --set distinct=1"
         yield (
@@ -60,23 +63,16 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
         yield f"Prompt tokens: {_token_shares(computed + cached, cached)}"
     if summary.endpoint:
         spent = summary.endpoint
+        # Without prices the cost is 0, which would read as free.
         prices = settings.model.endpoint.input_price is not None
         yield (
             f"Endpoint: {spent['requests']:,} requests, {spent['prompt_tokens']:,} prompt tokens and "
             f"{spent['written_tokens']:,} written" + (f", for at most {spent['cost']:,.4g}" if prices else "")
         )
+        # Rewards before and after such a change may not be comparable.
         if len(spent["fingerprints"]) > 1:
             yield f"Its engine has changed meanwhile: it named {len(spent['fingerprints'])} system_fingerprints"
-    yield from _place_report(settings.engine.engine == "fake", settings.output)
-
-
-def _labelled_benchmark(folder: str) -> str | None:
-    """The name of the benchmark whose fields the rows of a scored corpus have, its labels among them; None if none fits."""
-    if (manifest := read_manifest(folder)) is None:
-        return None
-    shape, fields = manifest.identity.get("shape"), {*manifest.columns.carried.names}
-    fitting = (each for each in benchmarks().values() if shape in each.shapes and each.needs and fields >= {*each.needs})
-    return next((benchmark.title.partition(":")[0] for benchmark in fitting), None)
+    yield from _place_report(settings)
 
 
 def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Report:
@@ -90,6 +86,7 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
         )
     for pair in agreement.pairs:
         if pair.same_best is not None:
+            # `z` in a format: a rounded zero has no sign.
             correlation = "" if pair.correlation is None else f"; their z-scores correlate by {pair.correlation:z.2f}"
             yield (
                 f"{pair.first} and {pair.second} have the same best response to {pair.same_best:.1%} of "
@@ -99,29 +96,28 @@ def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Rep
         f"Suspect: {summary.combined.flags.get(SUSPECT, 0):,} responses, above {combination.suspect_reward:g} in z_mean and "
         f"{combination.suspect_disagreement:g} in z_disagreement"
     )
-    if agreement.too_few:
-        yield (
-            f"{agreement.too_few:,} of {agreement.prompts:,} prompts have fewer than the {agreement.needed} responses "
-            "among which one can be suspect"
-        )
-    made_up = any((model.engine or settings.engine).engine == "fake" for model in settings.models)
-    yield from _place_report(made_up, settings.output)
+    yield from _place_report(settings)
 
 
 def cascade_report(summary: CascadeSummary, settings: CascadeSettings) -> Report:
     """A cascade: the decided corpus, what each model did for it, and the errors that a second slice shows."""
     yield from _summary_report(summary.combined)
     yield from (f"{title}: {text}" for title, text in cascade_lines(summary.cascade))
-    made_up = any((model.engine or settings.engine).engine == "fake" for model in settings.models)
     kept, output = summary.combined.flags.get(KEPT, 0), shlex.quote(settings.output)
     yield f"Kept: {kept:,} responses; `assay filter {output} OUTPUT --where {KEPT}` writes their rows"
-    yield from _place_report(made_up, settings.output)
+    yield from _place_report(settings)
 
 
-def _place_report(made_up: bool, output: str) -> Report:
-    if made_up:
+def is_made_up(run: RunSettings) -> bool:
+    """Whether rewards of a run, or of a member of it, are made up by the fake engine."""
+    engines = [model.engine or run.engine for model in run.models] if isinstance(run, MembersSettings) else [run.engine]
+    return any(engine.engine == "fake" for engine in engines)
+
+
+def _place_report(run: JudgingSettings | MembersSettings) -> Report:
+    if is_made_up(run):
         yield MADE_UP
-    yield f"Scored corpus: {output.rstrip('/')}/parts/*.parquet, and manifest.json beside it"
+    yield f"Scored corpus: {run.output.rstrip('/')}/parts/*.parquet, and manifest.json beside it"
 
 
 def _summary_report(summary: Summary, reasoning: Reasoning | None = None) -> Report:
@@ -185,6 +181,7 @@ def _judge_lines(summary: Summary) -> Report:
 def sampled_report(summary: SampleSummary, settings: SampleSettings) -> Report:
     """A sampled corpus."""
     yield from _summary_report(summary.scored, settings.render.reasoning)
+    # Draws that a stop rule spared, of -n for each prompt.
     saved = summary.possible - summary.drawn
     fewer = f", {saved:,} ({saved / summary.possible:.0%}) fewer than {settings.draw.n} each" if saved else ""
     yield f"{summary.drawn:,} candidates of {summary.tokens:,} tokens for {summary.prompts:,} prompts{fewer}"
@@ -222,7 +219,7 @@ def _writers_report(summary: SampleSummary | RefineSummary, settings: SampleSett
             yield f"Prompt tokens of the {model}, this time: {_token_shares(total, cached)}"
     if usage.retries:
         yield f"The endpoint was asked again {usage.retries:,} times, this time"
-    yield from _place_report(settings.engine.engine == "fake", settings.output)
+    yield from _place_report(settings)
 
 
 def export_report(output: str, summary: ExportSummary) -> Report:
@@ -289,7 +286,6 @@ def _label_report(labels: Mapping[str, Any]) -> Report:
 
 
 def _field_report(summary: ExportSummary | FilterSummary) -> Report:
-    """The input's own fields in what was written: which rows are without one, and what readers make of them."""
     if summary.left_fields:
         counts = "; ".join(f"{count:,} without {reason}" for reason, count in summary.left_fields.items())
         yield f"Rows without a field of the input: {counts}"

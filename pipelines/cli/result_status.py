@@ -23,10 +23,9 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.output_folder import parts_fingerprint, read_notes
 from pipelines.folders.run_folder.parts import Parts
 
+# What the rows of each result are.
 ROWS_OF = {"filter": "responses", "choose": "candidates", "pairs": "pairs", "export": "rows", "evaluate": "items"}
-"""What the rows of each result are."""
-_NAMED = re.compile(r"([\w-]+)=.+", re.DOTALL)
-"""`BENCHMARK=FILE`."""
+_NAMED = re.compile(r"([\w-]+)=.+", re.DOTALL)  # as evaluations take files: BENCHMARK=FILE
 
 
 class SourceState(StrEnum):
@@ -49,7 +48,6 @@ class EvaluatedRun:
     responses: int | None = None
 
     def line(self) -> str:
-        """For people."""
         title = f"{short_name(self.model)} on {self.benchmark}"
         if self.state is None:
             return f"{title}: not begun"
@@ -114,19 +112,19 @@ def result_status(folder: str) -> ResultStatus | None:
 
 
 def _count_rows(folder: str, kind: OutputKind, document: Mapping[str, Any], files: list[str]) -> int | None:
-    """The rows of a finished result by its summary, of an unfinished one by the notes of what is done."""
     if kind is EVALUATED:
         return _count_items(folder, files)
     summary = document.get("summary")
     counts = [summary] if summary is not None else list(read_notes(folder).values())
     if kind is not FILTER:
         return sum(count["rows"] for count in counts)
+    # A filter may write two folders: what it keeps, and the rest.
     kept, responses = (sum(count[name] for count in counts) for name in ("kept", "responses"))
     return kept if document.get("holds", "kept") == "kept" else responses - kept
 
 
 def _count_items(folder: str, files: list[str]) -> int | None:
-    """The rows of Parquet files, from their footers; None if one of them can't be read."""
+    # From the footers: an evaluation has no count in its document until it is finished.
     total = 0
     for name in files:
         try:
@@ -138,7 +136,7 @@ def _count_items(folder: str, files: list[str]) -> int | None:
 
 
 def _source_state(source: Mapping[str, Any]) -> SourceState:
-    """Whether the scored corpus is what the result was made of: its run, and its parts where these are noted."""
+    # By its run, and its parts where these are noted: a retry changes parts of the same run.
     try:
         manifest = read_manifest(source["folder"])
         if manifest is None:
@@ -151,7 +149,6 @@ def _source_state(source: Mapping[str, Any]) -> SourceState:
 
 
 def _evaluated_runs(folder: str, document: Mapping[str, Any]) -> list[EvaluatedRun]:
-    """The models and benchmarks of an evaluation, from its folder and the document in it. Raises `OSError`."""
     if document.get("summary") is not None:
         return _finished(folder)
     settings = document["settings"]
@@ -162,7 +159,6 @@ def _evaluated_runs(folder: str, document: Mapping[str, Any]) -> list[EvaluatedR
 
 
 def _finished(folder: str) -> list[EvaluatedRun]:
-    """As the results say; none if they can't be read."""
     try:
         evaluations = json.loads(storage.folder(folder).read("results.json"))["evaluations"]
         return [
@@ -171,12 +167,13 @@ def _finished(folder: str) -> list[EvaluatedRun]:
             )
             for each in evaluations
         ]
+    # The results are a file for people and programs, who may have changed it: the rest of the status holds without it.
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _of_model(folder: str, model: str, files: Sequence[str]) -> Iterator[EvaluatedRun]:
-    """The runs that there are, and then the files that the model hasn't begun."""
+    # An evaluation scores into scored/BENCHMARK/MODEL of its folder; "/" in a model's id can't stand there.
     scored, name, begun = storage.folder(folder).sub("scored"), storage.file_name(model), set[str]()
     for benchmark in sorted(scored.names()):
         present = scored.sub(benchmark).names()

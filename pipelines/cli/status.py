@@ -25,10 +25,9 @@ from pipelines.run.runtime.progress import Meter
 from pipelines.settings import recipe
 from pipelines.settings.rescore_settings import RETRIED
 
-_RECENT_PARTS = 100
-"""The rate and the remaining time are estimated from the newest 100 parts: the rate of the start would mislead."""
+_RECENT_PARTS = 100  # the rate is that of the newest parts: the start's, with engines that load, would mislead
+# Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million.
 _REASON_PARTS, _READERS = 200, 16
-"""Newest parts whose reasons are read while the run isn't complete, and how many at a time: a run may have a million."""
 
 
 class RunState(StrEnum):
@@ -57,8 +56,8 @@ class RunHolder:
 
     @classmethod
     def of(cls, holding: Holding) -> "RunHolder":
-        """From a lease."""
         holder = holding.holder
+        # Clocks of two machines may differ by more than the time since.
         ago = max(0.0, time.time() - holder.renewed)
         return cls(holder.host, holder.pid, holder.began, ago, holder.is_gone)
 
@@ -117,6 +116,7 @@ def status(folder: str) -> RunStatus:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     now = time.time()
     empty = sorted(entry.name for _, entry in listed if is_empty(entry))
+    # By time of writing, from which rate and remaining time follow; `parts` are in the order of the corpus.
     entries = sorted((pair for pair in listed if not is_empty(pair[1])), key=lambda pair: pair[1].written)
     parts = sorted(part for part, _ in entries)
     counts = sum((part.counts for part in parts), Counts())
@@ -125,9 +125,11 @@ def status(folder: str) -> RunStatus:
         complete = manifest.summary is not None
     except AuditError:
         complete = False
+    # By bytes of the input, not by parts, whose sizes differ.
     done_share = Meter(manifest.files, parts, now).share()
     recent = entries[-_RECENT_PARTS:]
     earlier_share = Meter(manifest.files, _before(parts, recent), now).share()
+    # The clock of the storage on both sides, so that the clock of this machine doesn't matter.
     recent_seconds = recent[-1][1].written - recent[0][1].written if recent else 0.0
     responses = sum(part.counts.responses for part, _ in recent[1:])
     state = state_of(complete, holding)
@@ -166,7 +168,10 @@ def _unended_retry(folder: str, manifest: Manifest) -> str | None:
 
 
 def state_of(complete: bool, holding: Holding | None) -> RunState:
-    """What became of a run or a command, from whether all is there, and from its lease."""
+    """What became of a run or a command, from whether all is there, and from its lease.
+
+    A lease that is alive comes first: a complete run may be working again, at a retry or what is appended.
+    """
     if holding is not None and holding.is_alive:
         return RunState.RUNNING
     if complete:
@@ -177,14 +182,13 @@ def state_of(complete: bool, holding: Holding | None) -> RunState:
 def _reasons(
     run: Parts, manifest: Manifest, complete: bool, parts: Sequence[Part]
 ) -> tuple[dict[str, int], tuple[int, int], Sequence[Example]]:
-    """Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
-
-    With them, of how many parts they are and how many there are with such responses, and examples.
-    """
+    # Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
+    # With them, of how many parts they are and how many there are with such responses, and examples.
     without_reward = [part for part in parts if part.counts.rejected + part.counts.failed]
     if complete and manifest.summary is not None:
         examples = [Example(**each) for each in manifest.summary.get("examples", ())]
         return dict(manifest.summary["reasons"]), (len(without_reward), len(without_reward)), examples
+    # The newest: they tell what goes wrong now.
     read = without_reward[-_REASON_PARTS:]
     column = manifest.columns.prefix + REASON
     with ThreadPoolExecutor(_READERS) as readers:
@@ -195,7 +199,7 @@ def _reasons(
 
 
 def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Sequence[Example]]:
-    """The reasons in a part, and examples; none if it can't be read, as when it is being dropped: the run itself says so."""
+    # Nothing of a part that can't be read, as when it is being dropped: the run itself says so.
     try:
         tables, examples = list(read_tables(run.path(part), [column])), part_examples(run, part)
     except SourceError:
@@ -210,6 +214,6 @@ def read_recipe_path(folder: str) -> str | None:
 
 
 def _before(parts: Sequence[Part], recent: Sequence[tuple[Part, Entry]]) -> list[Part]:
-    """The parts up to the first of the recent ones: the rate is measured from its time to that of the last."""
+    # The rate is measured from the first of the recent parts to the last, so the first one's work is none of it.
     later = {part for part, _ in recent[1:]}
     return [part for part in parts if part not in later]

@@ -2,19 +2,13 @@
 
 import math
 import shlex
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
 from datetime import datetime
-
-from rich.live import Live
-from rich.text import Text
 
 from actors.text.counted import counts_text, first_of, number_of
 from actors.text.model_names import short_name
-from actors.text.visible import line
-from pipelines.cli.plain_console import plain_console, tell
+from pipelines.cli.plain_console import tell
 from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunState, RunStatus
@@ -22,8 +16,7 @@ from pipelines.cli.status import status as run_status
 from pipelines.folders.scored_corpus.unscored import unscored_lines
 from pipelines.run.runtime.progress import duration
 
-_STOPPED, _INTERRUPTED = 3, 130
-"""Exit codes of a watch: the run ended early, as of the run itself; Ctrl-C."""
+_STOPPED, _INTERRUPTED = 3, 130  # exit codes of a watch: the run ended early, as of the run itself; Ctrl-C
 _SOURCES = {
     SourceState.UNCHANGED: "",
     SourceState.CHANGED: ", which has changed since: the same command with --overwrite makes it anew",
@@ -31,7 +24,6 @@ _SOURCES = {
 }
 
 Status = RunStatus | ResultStatus
-Show = Callable[[Status], None]
 
 
 def read_status(folder: str) -> Status:
@@ -40,42 +32,17 @@ def read_status(folder: str) -> Status:
 
 
 def watch(folder: str, interval: float, as_json: bool) -> int:
-    """Show the state every `interval` seconds until it isn't `running`; returns the exit code."""
+    """Show a line every `interval` seconds while a run works, and all that is known at its end; returns the exit code."""
     try:
-        with _display(as_json) as show_state:
-            while True:
-                state = read_status(folder)
-                show_state(state)
-                if state.state is not RunState.RUNNING:
-                    return 0 if state.state is RunState.COMPLETE else _STOPPED
-                time.sleep(interval)
+        # Read anew each time, whatever the folder is by then: a run that ends leaves a summary.
+        while (state := read_status(folder)).state is RunState.RUNNING:
+            now = datetime.now().astimezone().isoformat(" ", "seconds")
+            tell(as_json, state, [f"{now}  {_short(state)}"])
+            time.sleep(interval)
     except KeyboardInterrupt:
         return _INTERRUPTED
-
-
-def _display(as_json: bool) -> AbstractContextManager[Show]:
-    if sys.stdout.isatty() and not as_json:
-        return _redraw_screen()
-    return nullcontext(lambda state: tell(as_json, state, _line_report(state)))
-
-
-@contextmanager
-def _redraw_screen() -> Iterator[Show]:
-    """One screen, which is drawn over; the last state stays."""
-    with Live(console=plain_console(), auto_refresh=False) as live:
-        yield lambda state: live.update(Text("\n".join(map(line, [*status_report(state), _time_text()]))), refresh=True)
-
-
-def _line_report(state: Status) -> Iterator[str]:
-    """A line while the run works, and all that is known at its end."""
-    if state.state is RunState.RUNNING:
-        yield f"{_time_text()}  {_short(state)}"
-    else:
-        yield from status_report(state)
-
-
-def _time_text() -> str:
-    return datetime.now().astimezone().isoformat(" ", "seconds")
+    tell(as_json, state, status_report(state))
+    return 0 if state.state is RunState.COMPLETE else _STOPPED
 
 
 def _short(state: Status) -> str:
@@ -130,6 +97,7 @@ def _rows_text(result: ResultStatus) -> str:
 
 
 def _done_text(run: RunStatus) -> str:
+    # Rounded down: 100 % means that nothing is missing.
     return "" if run.complete else f", {math.floor(run.share * 1000) / 10:.1f}% done"
 
 
@@ -156,9 +124,11 @@ def _end_lines(state: Status) -> Iterator[str]:
         yield MADE_UP
     if state.state not in (RunState.STOPPED, RunState.DEAD):
         return
+    # The command that scored the corpus would take failed rows as done.
     if isinstance(state, RunStatus) and state.retry is not None:
         yield f"To resume: {state.retry}"
         return
-    # An evaluation has no recipe of its own, and takes seconds.
+    # An evaluation has no recipe of its own, and takes seconds. Paths in a recipe are relative to the folder in which its
+    # command ran.
     with_recipe = state.recipe and f", or, from the same working folder: assay run {shlex.quote(state.recipe)}"
     yield f"To resume, run the same command again without `overwrite`{with_recipe or ''}"

@@ -25,7 +25,6 @@ class Assignment(NamedTuple):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The names that lead to the value."""
         return (*self.leaf.sections, self.leaf.name, *self.keys)
 
 
@@ -43,6 +42,7 @@ def read_assignments(texts: Sequence[str], settings: Sequence[Leaf]) -> list[Ass
             raise SettingsError(f"--set takes section.name=value, and {shown} isn't that")
         assignment = _read(path, value, settings)
         for other in assignments:
+            # `engine_args` and `engine_args.x` overlap, too: which of them counts would depend on their order.
             shared = min(len(other.place), len(assignment.place))
             if other.place[:shared] == assignment.place[:shared]:
                 raise SettingsError(f"--set {path} is given twice")
@@ -68,6 +68,7 @@ def assign(kind: Any, values: Any, place: Sequence[str], value: Any) -> Any:
 def _read(path: str, text: str, settings: Sequence[Leaf]) -> Assignment:
     leaf, keys = _setting_at(path, settings)
     kind = plain_type(leaf.field.annotation)
+    # Items of an engine's arguments are nested mappings; in all others a dot is a part of the name, as in row.a=b.
     if keys:
         kind = plain_type(typing.get_args(kind)[1])
         keys = keys if kind is Any else (".".join(keys),)
@@ -78,7 +79,7 @@ def _read(path: str, text: str, settings: Sequence[Leaf]) -> Assignment:
 
 
 def _setting_at(path: str, settings: Sequence[Leaf]) -> tuple[Leaf, tuple[str, ...]]:
-    """The setting that a path leads to, and the steps that lead on to an item of it, if it is a mapping."""
+    # The longest path to a setting counts; the steps after it lead to an item, and only of a mapping.
     steps = tuple(path.split("."))
     for depth in range(len(steps), 0, -1):
         leaves = [leaf for leaf in settings if _leads_to(steps[:depth], leaf)]

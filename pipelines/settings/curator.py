@@ -45,11 +45,11 @@ class _Score(Settings):
 
     @property
     def words(self) -> list[str]:
-        """Its options, if they are words: a column has a word's place among them."""
+        # A scored corpus holds numbers, so of options that are words its column has the place of the word, from 0.
         return [option for option in self.options if isinstance(option, str)]
 
     def read(self, judge: str) -> str:
-        """An item of a mapping of Jinja: the option that a judge gave, by its column, which a prompt has as text."""
+        # An item of a mapping of Jinja: the option that a judge gave. A prompt has the column as text, hence `int`.
         number = f"row['{judge}_scores']['{self.name}']|int"
         return (
             f"'{self.name}': {{'score': {self.words}[{number}]}}" if self.words else f"'{self.name}': {{'score': {number}}}"
@@ -91,11 +91,11 @@ class _File(Settings):
 
 _SQL = {"eq": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": "in", "not_in": "not in"}
 _OURS = {"tensor_parallel_size": "tensor_parallel", "pipeline_parallel_size": "pipeline_parallel", "dtype": "dtype"}
+# Jinja's tests and filters by which a text comes out as the value would that it is the JSON of.
 _OF_TEXT = {
     *("string", "defined", "undefined", "none", "trim", "lower", "upper", "replace", "default", "d", "e", "escape"),
     *("int", "float"),
 }
-"""Jinja's tests and filters by which a text comes out as the value would that it is the JSON of."""
 _OF_TYPES = (nodes.For, nodes.If, nodes.CondExpr, nodes.Not, nodes.And, nodes.Test, nodes.Filter, nodes.Compare)
 _SHAPE = ("prompt_column", "response_column", "conversation_column", "format")
 
@@ -111,6 +111,7 @@ def curator_recipe(document: object, path: str, assignments: Sequence[str]) -> M
     inputs, output = options.pop(("corpus", "inputs"), None), options.pop(("output",), None)
     if inputs is None or output is None:
         raise SettingsError("Curator's file names no rows: give --set inputs=ROWS and --set output=FOLDER")
+    # One after another, also those of one stage: each filter comes right after its judge, and later judges read fewer rows.
     judges = [judge for stage in file.execution.stages for judge in stage.judges]
     for names in ([judge.name for judge in judges], *([score.name for score in judge.scores] for judge in judges)):
         if len({*names}) < max(len(names), 1):
@@ -134,7 +135,6 @@ def curator_recipe(document: object, path: str, assignments: Sequence[str]) -> M
 
 
 def _run(judge: _Judge, models: Sequence[_Model], rubric: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a judge's run, without its rows."""
     aliases = {model.alias: model for model in models}
     if (alias := judge.model_alias or models[0].alias) not in aliases:
         raise SettingsError(f"{judge.name}: model_alias {alias} is none of {', '.join(aliases)}")
@@ -158,7 +158,7 @@ def _run(judge: _Judge, models: Sequence[_Model], rubric: Mapping[str, Any]) -> 
 
 
 def _conditions(stages: Sequence[_Stage]) -> dict[str, list[str]]:
-    """SQL conditions by the judge whose scores they are of. A kept row meets all, so each is put right after its judge."""
+    # SQL conditions by the judge whose scores they are of. A kept row meets all, so each is put right after its judge.
     conditions = dict[str, list[str]]()
     scores = dict[tuple[str, str], _Score]()
     for stage in stages:
@@ -179,7 +179,7 @@ def _conditions(stages: Sequence[_Stage]) -> dict[str, list[str]]:
 
 
 def _rubric(judge: _Judge, before: Sequence[_Judge], path: str) -> tuple[dict[str, Any], list[str]]:
-    """A judge as a rubric, and the columns that its texts show."""
+    # NeMo Data Designer asks for structured output with a reasoning before each option; so does the schema here.
     properties = dict[str, Any]()
     lines = ["Answer with one JSON object. For each score it has a short reasoning, then one of the score's options:"]
     for score in judge.scores:
@@ -208,8 +208,7 @@ def _shown(value: object) -> object:
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_shown)
 
 
-def _mistake(text: str, values: Mapping[str, Any]) -> str:
-    """Why a template can't be rendered with these values; empty if it can."""
+def _mistake(text: str, values: Mapping[str, Any]) -> str:  # why it can't be rendered with these values; empty if it can
     try:
         _JINJA.from_string(text).render(values)
     except Exception as error:  # noqa: BLE001  whatever an expression of the user's raises

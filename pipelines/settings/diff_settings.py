@@ -24,7 +24,6 @@ class GateSettings(Settings):
 
     @property
     def is_set(self) -> bool:
-        """Whether there is a gate."""
         return any(value is not None for value in self.model_dump().values())
 
 

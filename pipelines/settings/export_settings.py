@@ -13,6 +13,7 @@ Fields = Annotated[
 ]
 
 
+# A base class of its own, so that both folders come first in a recipe (`run_settings.OneModelSettings`).
 class FoldersSettings(Settings):
     """Input and output folders."""
 
@@ -43,7 +44,7 @@ class TrainerSettings(Settings):
 
 
 class Choose(StrEnum):
-    """Which candidates of a prompt are kept."""
+    """Which candidates of a prompt are kept; `ChoiceOfCandidates.strategy` says what each of them does."""
 
     BEST = "best"
     TOP_K = "top-k"
@@ -64,14 +65,16 @@ class ChoiceOfCandidates(Settings):
     floor: float | None = None
     """minimum reward of a kept candidate"""
     softmax_temperature: float = Field(default=1.0, gt=0)
-    """temperature of softmax; a lower value keeps high rewards more often"""
+    """temperature of softmax, in the unit of the rewards; a lower value keeps high rewards more often, a very high one keeps
+    all alike"""
     voters: tuple[str, ...] = ()
     """majority: names in `scores` that vote, one for each judge of an ensemble"""
     distinct: Annotated[float, Field(gt=0, le=1)] | None = None
     """keep only the best of similar candidates: threshold of the Indel similarity of the judged texts (without stripped
     reasoning), where 1 means equal texts"""
     choice_seed: int = 0
-    """random seed of softmax"""
+    """random seed of softmax; what is kept of a prompt depends on it and on the prompt's candidates, and not on the order of
+    the rows"""
     fields: Fields = True
 
 
@@ -112,7 +115,8 @@ class PairingSettings(Settings):
     pairs: PairsOf = Field(default=PairsOf.BEST_WORST, json_schema_extra=OPTION)
     """best with worst, best with a random one, each with the next by reward, or all pairs"""
     min_margin: float = Field(default=0.0, ge=0, json_schema_extra=OPTION)
-    """minimum difference of the rewards in a pair"""
+    """minimum difference of the rewards in a pair, in their unit; with 0 any two different rewards make one, however near
+    they are"""
     length_balanced: bool = False
     """best-worst and best-random: pair the best with the candidate nearest to it in length, of those that reach --min-margin
     """
@@ -120,7 +124,8 @@ class PairingSettings(Settings):
     """rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and count them;
     agree: drop pairs that contradict it; require: keep only pairs that a label confirms"""
     pair_seed: int = 0
-    """random seed of best-random"""
+    """random seed of best-random; the pair of a prompt depends on it and on the prompt's candidates, and not on the order of
+    the rows"""
 
 
 class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
@@ -136,4 +141,5 @@ class ExportSettings(TrainerSettings, OutputSettings, FoldersSettings):
     trainer: str = Field(json_schema_extra=OPTION)
     """trainer whose file format is written"""
     threshold: float | None = Field(default=None, json_schema_extra=OPTION)
-    """KTO: minimum reward of a desirable response"""
+    """KTO: minimum reward of a desirable response; others that have a reward are undesirable, and those without one aren't
+    exported"""

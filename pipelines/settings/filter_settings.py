@@ -29,7 +29,7 @@ class ChoiceSettings(Settings):
 
     @property
     def selections(self) -> list[str]:
-        """The names of the selections that are asked for: at most one goes."""
+        # At most one goes: top-k of a fraction would depend on which of them is done first.
         return [name for name in ("top_fraction", "quantile", "top_k") if getattr(self, name) is not None]
 
 
@@ -49,10 +49,10 @@ class LabelledChoiceSettings(ChoiceSettings):
 
     @property
     def selections(self) -> list[str]:
-        """The names of the selections that are asked for: at most one goes."""
         return [*super().selections, *(["labels"] if self.labels is not None else [])]
 
 
+# A base class of its own, so that both folders come first in a recipe (`run_settings.OneModelSettings`).
 class FolderSettings(Settings):
     """Input and output folders of a filter."""
 

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from actors.settings.base import OPTION, Settings
 
 _PREFIX = "hf://datasets/"
+# Letters, digits and ._- as on the Hub, which refuses some more by itself, such as two dashes in a row.
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _REPOSITORY = rf"{_NAME}/{_NAME}"
 
@@ -40,7 +41,7 @@ class HubSettings(Settings):
 
     @classmethod
     def expand(cls, values: Any) -> Any:
-        """As of all settings; an output on the Hub becomes a folder, and the dataset to which it is uploaded."""
+        # An output on the Hub is a folder here first, so that nobody there sees a result that isn't finished.
         full = super().expand(values)
         output = full.get("output") if isinstance(full, dict) else None
         if isinstance(output, str) and output.startswith(_PREFIX):

@@ -8,11 +8,12 @@ from pydantic import ValidationError
 
 from actors.settings.base import Settings, is_settings, plain_type
 
-Place = tuple[int | str, ...]
-"""The names and list positions that lead to a value, from the outermost."""
+Place = tuple[int | str, ...]  # the names and list positions that lead to a value, from the outermost
 
 _WHOLE_NUMBER, _NUMBER, _YES_OR_NO = "must be a whole number", "must be a number", "must be true or false"
 _MAPPING, _TEXT = "must be a mapping of names to values", "must be text"
+# What is allowed, by pydantic's type of an error, filled in with its context. A type that isn't here raises: it is a fault
+# of ours.
 ALLOWED: Mapping[str, str] = {
     **dict.fromkeys(("bool_parsing", "bool_type"), _YES_OR_NO),
     **dict.fromkeys(("int_parsing", "int_type", "int_from_float", "int_parsing_size"), _WHOLE_NUMBER),
@@ -31,8 +32,7 @@ ALLOWED: Mapping[str, str] = {
     **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), _MAPPING),
     "value_error": "{error}",
 }
-"""What is allowed, by pydantic's type of an error, filled in with its context."""
-
+# What the patterns of settings allow, as nobody reads a regular expression in a message.
 PATTERNS: Mapping[str, str] = {
     r"\S": "must not be empty",
     r"^[A-Za-z_]\w*$": "must be letters, digits and _, without a digit first",
@@ -41,29 +41,26 @@ PATTERNS: Mapping[str, str] = {
     r"^(\*|https?://[^/\s]+)$": "must be an origin, https://HOST or https://HOST:PORT without a path, or * for all",
     r"^https?://\S+$": "must be an address, http://HOST:PORT/v1 or https://HOST/v1",
     r"^[A-Z]{2,26}$": "must be two or more of the letters A to Z",
-    r"^https?://.": "must be an address: http://HOST:PORT/v1 or https://HOST/v1",
     r"^[^:/\s\[\]]+$": "must be a host's name alone, without a scheme, port or path",
 }
-"""What the patterns of settings allow."""
-
+# Names that people write for others, by what they are called elsewhere: flags, SQL, another command.
 _MEANT: Mapping[str, tuple[str, ...]] = {
     "for": ("trainer",),
     "select": ("model",),
     **dict.fromkeys(("filter", "condition", "keep"), ("where", "strategy")),
 }
-"""Names that people write for others, by what they are called elsewhere: flags, SQL, another command."""
-
+# What to do without a setting that must be given, by its name.
 _WITHOUT: Mapping[str, str] = {
     "policy": "it writes the answers; `assay score` judges those that the rows hold, and `assay choose` keeps the best",
 }
-"""What to do without a setting that must be given, by its name."""
-
-_LONGEST = 100
-"""Characters of a value that are shown."""
+_LONGEST = 100  # characters of a value that are shown
 
 
 def mistakes(settings: type[Settings], error: ValidationError, spell: Callable[[Place], str]) -> list[str]:
-    """Each mistake once. `spell` writes a place; of the settings as a whole, it is empty."""
+    """Each mistake once, in the order of the settings. `spell` writes a place; of the settings as a whole, it is empty.
+
+    A union reports a mistake for each of its kinds, so several of pydantic's errors may come to one sentence.
+    """
     problems: list[Any] = error.errors()
     wrong_inside = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     return list(
@@ -76,7 +73,7 @@ def mistakes(settings: type[Settings], error: ValidationError, spell: Callable[[
 
 
 def path(place: Place) -> str:
-    """A place as in a recipe: `score.corpus.inputs[0]`."""
+    """A place as in a recipe: `score.corpus.inputs[0]`. Empty for the settings as a whole."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
 
 
@@ -114,7 +111,7 @@ def _allowed(problem: Any) -> str:
 
 
 def _is_named(value: Any, message: str) -> bool:
-    """Whether a message of our own says the value already, or is of several values."""
+    # A message of a validator may say the value already, or be of several values.
     return not isinstance(value, str | int | float) or (isinstance(value, str) and repr(value)[1:-1] in message)
 
 
@@ -134,7 +131,7 @@ def _describe(place: str, value: Any) -> str:
 
 
 def _names_at(settings: type[Settings], place: Place) -> tuple[list[str], list[str]]:
-    """The settings that may stand at a place, and those of its sections, which may stand there, too."""
+    # The settings of sections may stand beside them, too (`Settings.expand`).
     settings = _settings_at(settings, place)
     return list(settings.model_fields), list(settings.section_of())
 
@@ -152,6 +149,7 @@ def _required_at(settings: type[Settings], place: Place) -> Place:
 
 
 def _settings_at(settings: type[Settings], place: Place) -> type[Settings]:
+    # A list's items may be one of several kinds, or null; only one of these is a class of settings.
     for step in place:
         if isinstance(step, str):  # and no position in a list, whose items all have the same fields
             kind = plain_type(settings.model_fields[step].annotation)

@@ -28,29 +28,27 @@ class Leaf(NamedTuple):
     sections: tuple[str, ...]
     settings: type[Settings]
     field: FieldInfo
-    is_flagless: bool = False
-    """Whether a command has no option for it that others have."""
+    is_flagless: bool = False  # whether a command has no option for it that others have
 
     @property
     def is_option(self) -> bool:
-        """Whether it is an option of the command line; all others are set by their path."""
+        # Whether it is an option of the command line; all others are set by their path.
         extra = self.field.json_schema_extra
         is_option = self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
         return is_option and not self.is_flagless
 
     @property
     def path(self) -> str:
-        """Its name after that of its section, as in a recipe and after --set."""
+        # Its name after that of its section, as in a recipe and after --set.
         return ".".join((*self.sections[-1:], self.name))
 
     @property
     def about(self) -> str:
-        """What it is, on one line."""
         return " ".join((self.field.description or "").split())
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that it may have, if they are few and have names."""
+        # The values that it may have, if they are few and have names.
         kind = plain_type(self.field.annotation)
         if typing.get_origin(kind) is typing.Literal:
             return typing.get_args(kind)
@@ -60,12 +58,14 @@ class Leaf(NamedTuple):
 
     @property
     def default(self) -> Any:
-        """What it is unless it is set; of a required one, None."""
         return None if self.field.is_required() else self.field.get_default(call_default_factory=True)
 
 
 def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """All single settings, in the order they are declared."""
+    """All single settings, in the order they are declared, which is that of the help and of recipes.
+
+    `sections` are the names that lead to the settings themselves.
+    """
     for name, field in settings.model_fields.items():
         if is_settings(field.annotation):
             yield from leaves(field.annotation, (*sections, name))
@@ -86,6 +86,7 @@ def build(settings: type[S], flat: Mapping[str, Any], spell: Callable[[str], str
     by_name = {leaf.name: leaf for leaf in leaves(settings)}
     nested: dict[str, Any] = {}
     for leaf in by_name.values():
+        # Sections are there even if nothing is set in them, so that what is missing is named with its place.
         section = nested
         for step in leaf.sections:
             section = section.setdefault(step, {})
@@ -109,7 +110,10 @@ def build(settings: type[S], flat: Mapping[str, Any], spell: Callable[[str], str
 
 
 def validate(settings: type[S], nested: object) -> S:
-    """Validate nested values, as in a recipe. Raises one `SettingsError` that lists every mistake with its path."""
+    """Validate nested values, as in a recipe.
+
+    Raises one `SettingsError` that lists every mistake with its path.
+    """
     _refuse_credentials(nested)
     wrong, validated = _validate(settings, nested, path)
     if validated is None:
@@ -118,7 +122,7 @@ def validate(settings: type[S], nested: object) -> S:
 
 
 def _refuse_credentials(values: object) -> None:
-    """Before anything else: messages quote values, and a credential must not be printed."""
+    # Before anything else: messages quote values, and a credential must not be printed.
     try:
         check_no_credentials(values)
     except ValueError as error:

@@ -68,7 +68,7 @@ def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
     Without `overwrite`, which would delete the results beside it, and `accept_versions` of today. Raises `OutputError`.
     """
     dumped = {name: step.model_dump(mode="json") if isinstance(step, Settings) else step for name, step in steps.items()}
-    left_out = {"overwrite", "accept_versions"}
+    left_out = {"overwrite", "accept_versions"}  # of this start, and not of the run
     document = {
         step: {name: value for name, value in settings.items() if name not in left_out} for step, settings in dumped.items()
     }
@@ -94,7 +94,7 @@ def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
         raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
-        if isinstance(document, Mapping) and {"models", "execution"} <= document.keys():
+        if isinstance(document, Mapping) and {"models", "execution"} <= document.keys():  # NeMo Curator's, no step of ours
             document, assignments = curator_recipe(document, path, assignments), ()
         for assignment in read_assignments(assignments, _leaves(document)):
             document = assign(Recipe, document, assignment.place, assignment.value)
@@ -108,6 +108,6 @@ def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
 
 
 def _leaves(document: object) -> list[Leaf]:
-    """The settings of the steps that a recipe has."""
+    # Only of steps that the recipe has: `votes=8` then needs no step's name if one of them alone has votes.
     steps = [step for step in STEPS if isinstance(document, Mapping) and step in document]
     return [leaf for step in steps for leaf in leaves(plain_type(Recipe.model_fields[step].annotation), (step,))]

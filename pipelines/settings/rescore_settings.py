@@ -8,6 +8,7 @@ from actors.records import Reason
 from actors.settings.base import OPTION, Settings
 from pipelines.settings.run_settings import AcceptVersions
 
+# Reasons for which a response of a scored corpus may have failed. What is rejected would be rejected again.
 RETRIED = (
     Reason.NOT_FINITE,
     Reason.ENGINE_REFUSED,
@@ -21,7 +22,6 @@ RETRIED = (
     Reason.ENDPOINT_FAILED,
     Reason.ENDPOINT_REFUSED,
 )
-"""Reasons for which a response of a scored corpus may have failed."""
 
 
 class RescoreEngineSettings(Settings):

@@ -18,7 +18,10 @@ from actors.settings.replica import (
 
 
 class Turns(StrEnum):
-    """Which assistant turns of a conversation are judged."""
+    """Which assistant turns of a conversation are judged.
+
+    `all` needs rows that hold a conversation; each turn is judged in the context of all before it.
+    """
 
     FINAL = "final"
     ALL = "all"
@@ -41,11 +44,13 @@ class ColumnSettings(Settings):
     """field with a whole conversation, whose last turn is the response; with several fields, each response has the name of
     its field"""
     system_column: str | None = None
-    """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
+    """field with the system prompt; default: `system` or `system_prompt`, unless it is named for something else; '': no
+    system prompt is read"""
 
     @field_validator("response_column", "conversation_column")
     @classmethod
     def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        # Two responses of one name couldn't be told apart in the output.
         if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:
             raise ValueError(f"{twice[0]} is given twice")
         return columns
@@ -71,7 +76,6 @@ class FieldSettings(Settings):
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns of the fields that are named, by field."""
         return {**self.field, **self._usual_columns}
 
     @property
@@ -97,12 +101,13 @@ class InputSettings(Settings):
 class CorpusSettings(RowSettings, InputSettings):
     """Input files, and how their rows are read."""
 
-    bare_field: ClassVar = "inputs"
+    bare_field: ClassVar = "inputs"  # `corpus: rows.jsonl` in a recipe
 
     limit: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
     """read only the first N input rows"""
     max_record_bytes: int = Field(default=64 * 2**20, ge=1)
-    """maximum bytes of a JSON record; longer records are rejected without being parsed"""
+    """maximum bytes of a JSON record; longer records are rejected as record_too_large without being parsed, so that a quote
+    that is missing can't fill the memory"""
 
 
 class ReplicaSettings(Settings):
@@ -142,9 +147,11 @@ class WorkSettings(PoolSettings):
     part_rows: Annotated[int, Field(ge=1)] | None = None
     """maximum number of input rows in a part, the unit of work that a crash loses; default: by corpus size"""
     unit_bytes: int = Field(default=16 * 2**20, ge=1)
-    """maximum bytes of uncompressed JSONL per read task"""
+    """maximum bytes of uncompressed JSONL per read task, and of Parquet but for a larger row group; a compressed file or a
+    JSON array is read by one task"""
     max_failed_fraction: float = Field(default=0.5, gt=0, le=1)
-    """fraction of failed responses above which the run ends"""
+    """fraction of failed responses above which the run ends, because the model or a setting must be wrong; rejected ones
+    don't count"""
     storage_patience_s: float = Field(default=300.0, ge=0)
     """seconds for which a store (s3:// ...) may not answer before the run ends; until then, engines stay"""
 
@@ -200,6 +207,8 @@ class RunSettings(Settings):
     """show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too"""
 
 
+# A base class of its own, and the last one of a run's settings: pydantic puts the fields of the last base class first, and a
+# recipe that a run writes should begin with what goes in, what comes out and the model.
 class OneModelSettings(Settings):
     """Input, output folder and model of a run with one model."""
 
@@ -212,7 +221,7 @@ class OneModelSettings(Settings):
 class JudgingSettings(RunSettings, OneModelSettings):
     """All settings of a run with one model."""
 
-    _fit_engine = model_validator(mode="after")(fit_engine)
+    _fit_engine = model_validator(mode="after")(fit_engine)  # or an engine would fail after minutes
 
 
 class ScoreSettings(JudgingSettings):
@@ -234,7 +243,6 @@ class DrawSettings(Settings):
 
     @property
     def adaptive(self) -> bool:
-        """Whether a stopping rule on the rewards decides how many candidates a prompt gets."""
         return self.enough is not None or self.min_gain is not None
 
 
@@ -297,14 +305,10 @@ class MembersSettings(RunSettings, SeveralModelsSettings):
     """All settings that every run with several models has."""
 
 
-class CombinedSettings(SeveralModelsSettings):
-    """Input, output folder, members and combination of an ensemble."""
+class EnsembleSettings(MembersSettings):
+    """All settings of `ensemble`."""
 
     combination: CombineSettings = CombineSettings()
-
-
-class EnsembleSettings(MembersSettings, CombinedSettings):
-    """All settings of `ensemble`."""
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -332,17 +336,13 @@ class BoundSettings(Settings):
     resumes"""
 
 
-class BoundedSettings(SeveralModelsSettings):
-    """Input, output folder, stages and bounds of a cascade."""
+class CascadeSettings(MembersSettings):
+    """All settings of `cascade`."""
 
     models: tuple[MemberSettings, ...] = Field(min_length=2)
     """models of the cascade in their order, two or more, the cheapest first; in a recipe each an id or a mapping of settings
     """
     bound: BoundSettings
-
-
-class CascadeSettings(MembersSettings, BoundedSettings):
-    """All settings of `cascade`."""
 
     @model_validator(mode="after")
     def _check_fixed(self) -> Self:

@@ -1,14 +1,18 @@
 """Each adapter gives its trainer the endpoint's number, or what that trainer has for none; called as the trainer calls it.
 
-TRL's and verifiers' own code calls it here. The others' packages need what isn't installed, so their calls are restated from
-the sources that docs/guides/trainers/ names.
+TRL's and verifiers' own code calls it here, that of verl, OpenRLHF and SkyRL in test_trainers.py. No index has the others'
+packages: their calls are restated from the sources that docs/guides/trainers/ names.
 """
 
 import asyncio
 import importlib
 import importlib.util
+import inspect
+import json
 import sys
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,11 +31,37 @@ from pipelines.data.formats import SHAPES
 from tests.support.endpoints import ANSWERED, QUESTION, application, listening, scorer
 
 EMPTY = [*QUESTION, {"role": "assistant", "content": ""}]
+CALLED = [
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": "{}"}}],
+    },
+    {"role": "tool", "content": "7"},
+    ANSWERED[-1],
+]
+
+
+def add(a: int, b: int) -> int:
+    """Adds numbers.
+
+    Args:
+        a: the first
+        b: the second
+    """
+    return a + b
+
+
+NUMBERS = {name: {"type": "integer", "description": f"the {what}"} for name, what in (("a", "first"), ("b", "second"))}
+TOOL = {"name": "add", "description": "Adds numbers.", "parameters": {"type": "object", "properties": NUMBERS}}
+TOOL["parameters"]["required"] = ["a", "b"]  # type: ignore[index]
+TOOLS = [{"type": "function", "function": TOOL | {"return": {"type": "integer"}}}]
+"""`add`, as transformers and TRL write it for a chat template."""
 
 
 @pytest.fixture(scope="module")
 def models() -> Iterator[dict[str, OnlineScorer]]:
-    made = {name: scorer(name) for name in ("tiny-attributes", "exact-match")}
+    made = {name: scorer(name) for name in ("tiny-attributes", "exact-match", "tiny-tools")}
     yield made
     for each in made.values():
         each.close()
@@ -39,9 +69,8 @@ def models() -> Iterator[dict[str, OnlineScorer]]:
 
 @pytest.fixture(scope="module")
 def addresses(models: Mapping[str, OnlineScorer]) -> Iterator[dict[str, str]]:
-    head, verifier = (application([each]) for each in models.values())
-    with listening(head) as head_address, listening(verifier) as verifier_address:
-        yield dict(zip(models, (head_address, verifier_address), strict=True))
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(listening(application([each]))) for name, each in models.items()}
 
 
 @pytest.fixture
@@ -60,6 +89,21 @@ def by_reference(addresses: Mapping[str, str], seven: float, monkeypatch: pytest
     default_client().close()
     monkeypatch.setenv("ASSAY_URL", addresses["exact-match"])
     default_client.cache_clear()
+
+
+@pytest.fixture
+def with_tools(addresses: Mapping[str, str], seven: float, monkeypatch: pytest.MonkeyPatch) -> float:
+    """The reward of `CALLED` with its tools, by a model whose template shows them, which is asked from here on."""
+    default_client().close()
+    monkeypatch.setenv("ASSAY_URL", addresses["tiny-tools"])
+    default_client.cache_clear()
+    conversations: list[dict[str, Any]] = [
+        {"messages": [*QUESTION, *CALLED]},
+        {"messages": [*QUESTION, *CALLED], "tools": TOOLS},
+    ]
+    without, shown = (reward.require() for reward in default_client().rewards(conversations))
+    assert abs(without - shown) > 0.1
+    return shown
 
 
 def stub(monkeypatch: pytest.MonkeyPatch, **modules: Mapping[str, Any]) -> None:
@@ -82,15 +126,38 @@ def load(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
 class Trl:
     """What `GRPOTrainer` holds where it asks for rewards."""
 
-    def __init__(self, *reward_funcs: Any, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *reward_funcs: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        from trl.trainer.utils import get_callable_name
+
         self.accelerator = SimpleNamespace(device=torch.device("cpu"), is_main_process=True)
         self.reward_funcs = reward_funcs
         self.reward_processing_classes = [None] * len(reward_funcs)
-        self.reward_func_names = [type(each).__name__ for each in reward_funcs]
+        self.reward_func_names = list(map(get_callable_name, reward_funcs))
         self.state, self.args = SimpleNamespace(global_step=0), SimpleNamespace(report_to=[])
         self.environments, self.async_loop = None, loop
         self.extra: dict[str, list[str]] = {}
         self._log_completion_extra, self._log_metric = self.extra.__setitem__, None
+        self.multi_objective_aggregation, self.scale_rewards = "sum_then_normalize", "group"
+        self.reward_weights = torch.ones(len(reward_funcs))
+
+    def advantages(self, completions: Sequence[Any]) -> list[float]:
+        """Those of a group, by TRL's own block of code between the rewards and the losses."""
+        from trl import GRPOTrainer
+        from trl.trainer.utils import nanstd
+
+        count = len(completions)
+        rewards = GRPOTrainer._calculate_rewards(
+            self, [{"prompt": QUESTION}] * count, [QUESTION] * count, completions, [[7]] * count
+        )
+        source = inspect.getsource(GRPOTrainer._generate_and_score_completions)
+        block = source[
+            source.index("        unscorable_mask =") : source.index("        # Slice to keep only the local part")
+        ]
+        names = {"self": self, "rewards_per_func": rewards, "num_generations": count, "device": "cpu"}
+        names |= {"torch": torch, "nanstd": nanstd}
+        exec(textwrap.dedent(block), names)
+        advantages: list[float] = names["advantages"].tolist()
+        return advantages
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -102,15 +169,66 @@ def test_trl_gets_numbers_and_none_from_both_kinds_of_functions(seven: float) ->
     PartialState(cpu=True)
     thread, loop, _ = start_event_loop_in_daemon(name="test")
     try:
-        trainer: Any = Trl(AssayReward(), AsyncAssayReward(), loop=loop)
+        trainer: Any = Trl(AssayReward(), AsyncAssayReward(name="async"), loop=loop)
         inputs = [{"prompt": QUESTION, "level": 1}] * 2
         completions = [[ANSWERED[-1]], [EMPTY[-1]]]
         rewards = GRPOTrainer._calculate_rewards(trainer, inputs, [QUESTION] * 2, completions, [[7], []])
     finally:
         shutdown_event_loop_in_daemon(thread, loop)
+        loop.close()  # TRL doesn't: collected in a later test, it fails that
     assert rewards[0].tolist() == pytest.approx([seven, seven])
     assert rewards[1].isnan().all()
-    assert trainer.extra == {"assay_reason": ["", "empty_content"]}
+    assert trainer.reward_func_names == ["assay", "async"]
+    assert trainer.extra == {"assay_reason": ["", "empty_content"], "async_reason": ["", "empty_content"]}
+
+
+def is_brief(completions: Sequence[Any], **_: Any) -> list[float | None]:
+    """Nothing to say of a completion that begins with "7 "."""
+    return [None if turns[-1]["content"].startswith("7 ") else 1.0 for turns in completions]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("seven")
+def test_trl_gives_a_completion_without_a_reward_no_advantage_whatever_stands_beside() -> None:
+    from accelerate import PartialState
+
+    PartialState(cpu=True)
+    completions = [[{"role": "assistant", "content": text}] for text in ("7", "The answer is 7.", "7 it is", "")]
+    alone = Trl(AssayReward()).advantages(completions)
+    assert alone[-1] == 0.0
+    assert Trl(AssayReward(), is_brief).advantages(completions)[-1] != 0.0, "TRL counts the missing number as 0"
+    other = AssayReward(name="other", beside={is_brief: 0.5})
+    for reward in (AssayReward(beside={is_brief: 0.5}), AssayReward(beside={other: 1.0}), AssayReward(beside={other: 1.0})):
+        assert Trl(reward).advantages(completions)[-1] == 0.0
+    numbers = AssayReward()([QUESTION] * 4, completions)
+    sums = AssayReward(beside={is_brief: 0.5})([QUESTION] * 4, completions)
+    more = [
+        total - number
+        for total, number in zip(sums[:3], numbers[:3], strict=True)
+        if total is not None and number is not None
+    ]
+    assert more == pytest.approx([0.5, 0.5, 0.0])
+    assert sums[3] is None
+
+
+@pytest.mark.usefixtures("seven")
+def test_trl_awaits_what_stands_beside_an_asynchronous_reward() -> None:
+    async def slow(completions: Sequence[Any], **_: Any) -> list[float]:
+        return [1.0] * len(completions)
+
+    reward = AsyncAssayReward(beside={slow: 1.0, is_brief: 1.0})
+    completions = [[ANSWERED[-1]], [EMPTY[-1]]]
+    (number, _) = AssayReward()([QUESTION] * 2, completions)
+    assert number is not None
+    assert asyncio.run(reward([QUESTION] * 2, completions)) == [pytest.approx(number + 2.0), None]
+
+
+def test_trl_sends_the_tools_of_the_trainer_or_of_the_row(with_tools: float) -> None:
+    asked = ([QUESTION], [CALLED])
+    assert AssayReward(tools=[add])(*asked, tools=[None]) == pytest.approx([with_tools])
+    assert AssayReward(tools=TOOLS)(*asked) == pytest.approx([with_tools])
+    for tools in (TOOLS, json.dumps(TOOLS)):
+        assert AssayReward()(*asked, tools=[tools]) == pytest.approx([with_tools])
 
 
 @pytest.mark.usefixtures("by_reference")
@@ -123,30 +241,98 @@ def test_trl_sends_the_columns_that_it_is_told_to() -> None:
         reward(["What is 3 + 4?"], ["7"], answer=["7"])
 
 
-def ask_verl(answer: str, extra_info: dict[str, Any], **reward_kwargs: Any) -> float:
-    """As `NaiveRewardManager` and `get_custom_reward_fn` of verl 0.9.1 do."""
-    compute_score = importlib.import_module("assay_client.verl").compute_score
-    call = {"data_source": "gsm8k", "solution_str": answer, "ground_truth": "7", "extra_info": extra_info}
-    reward: float = asyncio.run(compute_score(**{**call, **reward_kwargs}))
-    return reward
+class NaiveRewardManager:
+    """As verl declares it, but for its tokens."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any) -> None:
+        self.compute_score = compute_score
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        info = data.non_tensor_batch["extra_info"][0] | {"num_turns": data.non_tensor_batch["__num_turns__"][0]}
+        call = {"data_source": "gsm8k", "solution_str": data[0], "ground_truth": "7", "extra_info": info}
+        return {"reward_score": await self.compute_score(**call)}
 
 
-def test_verl_gets_a_number_or_an_exception(seven: float) -> None:
-    extra = {"num_turns": 2, "rollout_reward_scores": {}, "raw_prompt": QUESTION}
-    assert ask_verl("7", extra) == pytest.approx(seven)
-    assert ask_verl("7", {"question": "What is 3 + 4?"}, prompt_key="question") == pytest.approx(seven)
-    cases: list[tuple[str, dict[str, Any], str]] = [
-        ("", extra, "empty_content"), ("7", extra | {"num_turns": 4}, "several_turns"), ("7", {}, "no_messages"),
-        ("7", {"raw_prompt": None}, "no_messages"),
-    ]  # fmt: skip
-    for answer, info, reason in cases:
-        with pytest.raises(NoReward, match=reason):
-            ask_verl(answer, info)
+class VerlData(list[str]):
+    """Responses with what verl keeps beside its tensors."""
+
+    def __init__(self, *responses: str, **fields: Any) -> None:
+        super().__init__(responses)
+        fields = {"extra_info": {"index": 0}, "__num_turns__": 2, "raw_prompt": QUESTION} | fields
+        self.non_tensor_batch = {name: [value] for name, value in fields.items() if value is not None}
+
+
+class Settings(dict[str, Any]):
+    """OmegaConf's way to read them."""
+
+    __getattr__ = dict.__getitem__
+
+
+def verl_settings(**changes: Any) -> Settings:
+    turns = Settings(tool_config_path=None, function_tool_path=None) | changes.pop("multi_turn", {})
+    rollout = Settings(rollout=Settings(multi_turn=Settings(turns)))
+    return Settings(actor_rollout_ref=rollout, reward=Settings(custom_reward_function=Settings({"path": None} | changes)))
+
+
+@pytest.fixture
+def verl(monkeypatch: pytest.MonkeyPatch) -> Any:
+    stub(monkeypatch, verl__experimental__reward_loop__reward_manager__naive={"NaiveRewardManager": NaiveRewardManager})
+    return load(monkeypatch, "verl")
 
 
 @pytest.mark.usefixtures("by_reference")
-def test_verl_sends_the_ground_truth_if_told_to() -> None:
-    assert [ask_verl(text, {"raw_prompt": QUESTION}, reference=True) for text in ("7", "8")] == [1.0, 0.0]
+def test_verls_manager_reads_the_prompt_beside_the_other_fields(verl: Any) -> None:
+    async def own_rules(**_: Any) -> float:
+        return 9.0
+
+    def score(config: Settings, data: VerlData) -> float:
+        manager = verl.AssayRewardManager(config=config, tokenizer=None, compute_score=own_rules)
+        reward: float = asyncio.run(manager.run_single(data))["reward_score"]
+        return reward
+
+    compared = verl_settings(reward_kwargs={"reference": True})
+    assert [score(compared, VerlData(text)) for text in ("7", "8")] == [1.0, 0.0]
+    assert score(verl_settings(path="of the user's"), VerlData("7")) == 9.0
+    refused = {
+        "several_turns": (VerlData("7", __num_turns__=4), VerlData("7", "8")),
+        "unknown_turns": (VerlData("7", __num_turns__=0),),
+        "no_messages": (VerlData("7", raw_prompt=None),),
+    }
+    for reason, several in refused.items():
+        for data in several:
+            with pytest.raises(NoReward, match=reason):
+                score(compared, data)
+    for name in ("tool_config_path", "function_tool_path"):
+        with pytest.raises(ValueError, match="without the tools"):
+            score(verl_settings(multi_turn={name: "tools.yaml"}), VerlData("7"))
+
+
+def ask_verl(verl: Any, answer: str, extra_info: dict[str, Any], **reward_kwargs: Any) -> float:
+    """As `NaiveRewardManager` and `get_custom_reward_fn` of verl 0.9.1 do."""
+    call = {"data_source": "gsm8k", "solution_str": answer, "ground_truth": "7", "extra_info": extra_info}
+    reward: float = asyncio.run(verl.compute_score(**{**call, **reward_kwargs}))
+    return reward
+
+
+def test_verl_gets_a_number_or_an_exception(seven: float, verl: Any) -> None:
+    extra = {"num_turns": 2, "rollout_reward_scores": {}, "raw_prompt": QUESTION}
+    assert ask_verl(verl, "7", extra) == pytest.approx(seven)
+    question = {"num_turns": 2, "question": "What is 3 + 4?"}
+    assert ask_verl(verl, "7", question, prompt_key="question") == pytest.approx(seven)
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("", extra, "empty_content"), ("7", extra | {"num_turns": 4}, "several_turns"),
+        ("7", extra | {"num_turns": None}, "unknown_turns"), ("7", {"raw_prompt": QUESTION}, "unknown_turns"),
+        ("7", {"num_turns": 2}, "no_messages"), ("7", {"num_turns": 2, "raw_prompt": None}, "no_messages"),
+    ]  # fmt: skip
+    for answer, info, reason in cases:
+        with pytest.raises(NoReward, match=reason):
+            ask_verl(verl, answer, info)
+
+
+@pytest.mark.usefixtures("by_reference")
+def test_verl_sends_the_ground_truth_if_told_to(verl: Any) -> None:
+    extra = {"num_turns": 2, "raw_prompt": QUESTION}
+    assert [ask_verl(verl, text, extra, reference=True) for text in ("7", "8")] == [1.0, 0.0]
 
 
 def test_openrlhf_gets_tensors_or_an_exception(seven: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +372,8 @@ class BaseTextEnv:
 
 def test_skyrl_gets_a_number_or_an_exception(seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
     stub(monkeypatch, skyrl_gym__envs__base_text_env={"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict})
-    env = load(monkeypatch, "skyrl").AssayEnv(env_config={}, extras={"reward_spec": {"ground_truth": "7"}, "max_turns": 1})
+    extras = {"reward_spec": {"ground_truth": "7"}, "max_turns": 1}
+    env = load(monkeypatch, "skyrl").AssayEnv(env_config={}, extras=extras)
     assert env.init(QUESTION) == (QUESTION, {})
     step = env.step("7")
     assert step["reward"] == pytest.approx(seven)
@@ -196,12 +383,18 @@ def test_skyrl_gets_a_number_or_an_exception(seven: float, monkeypatch: pytest.M
 
 
 def slime_sample(response: str, **changes: Any) -> Any:
-    return SimpleNamespace(**{"prompt": QUESTION, "response": response, "label": None, "metadata": {}, **changes})
+    sample: dict[str, Any] = {"prompt": QUESTION, "response": response, "label": None, "metadata": {}, "loss_mask": None}
+    return SimpleNamespace(**{**sample, **changes})
+
+
+def slime_args(**changes: Any) -> Any:
+    args = {"rollout_skip_special_tokens": True, "custom_generate_function_path": None}
+    return SimpleNamespace(**{**args, "mask_offpolicy_in_partial_rollout": False, **changes})
 
 
 def test_slime_gets_a_number_a_list_or_an_exception(seven: float) -> None:
     custom_rm = importlib.import_module("assay_client.slime").custom_rm
-    args = SimpleNamespace(rollout_skip_special_tokens=True)
+    args = slime_args()
     assert asyncio.run(custom_rm(args, slime_sample("7"))) == pytest.approx(seven)
     rendered = slime_sample("7", prompt="<|im_start|>user ...", metadata={"messages": QUESTION})
     assert asyncio.run(custom_rm(args, [rendered, slime_sample("7")])) == pytest.approx([seven, seven])
@@ -210,7 +403,25 @@ def test_slime_gets_a_number_a_list_or_an_exception(seven: float) -> None:
     with pytest.raises(ValueError, match="is a text"):
         asyncio.run(custom_rm(args, slime_sample("7", prompt="<|im_start|>user ...")))
     with pytest.raises(ValueError, match="special tokens"):
-        asyncio.run(custom_rm(SimpleNamespace(rollout_skip_special_tokens=False), slime_sample("7")))
+        asyncio.run(custom_rm(slime_args(rollout_skip_special_tokens=False), slime_sample("7")))
+
+
+def test_slime_gets_no_number_for_a_text_with_turns_of_others(seven: float) -> None:
+    custom_rm = importlib.import_module("assay_client.slime").custom_rm
+    several, resumed = slime_sample("7", loss_mask=[1, 0, 1]), slime_sample("7", loss_mask=[0, 1])
+    own, custom = ({"custom_generate_function_path": path} for path in (None, "generate.py"))
+    is_masked = {"mask_offpolicy_in_partial_rollout": True}
+    for args, sample in ((own, several), (custom, several), (custom | is_masked, resumed)):
+        with pytest.raises(NoReward, match="several_turns"):
+            asyncio.run(custom_rm(slime_args(**args), sample))
+    assert asyncio.run(custom_rm(slime_args(**is_masked), resumed)) == pytest.approx(seven)
+    assert asyncio.run(custom_rm(slime_args(), slime_sample("7", loss_mask=[1, 1]))) == pytest.approx(seven)
+
+
+def test_slime_sends_the_tools_of_the_prompt(with_tools: float) -> None:
+    custom_rm = importlib.import_module("assay_client.slime").custom_rm
+    metadata = {"messages": [*QUESTION, *CALLED[:-1]], "tools": TOOLS}
+    assert asyncio.run(custom_rm(slime_args(), slime_sample("7", metadata=metadata))) == pytest.approx(with_tools)
 
 
 class EnvironmentReturn(NamedTuple):
@@ -230,6 +441,7 @@ def test_nemo_rl_gets_a_tensor_or_an_exception(
     members = {"EnvironmentInterface": object, "EnvironmentReturn": EnvironmentReturn}
     stub(monkeypatch, nemo_rl__environments__interfaces=members)
     actor = load(monkeypatch, "nemo_rl").AssayEnvironment
+    assert actor._default_options["max_concurrency"] == 256
     env = actor.__ray_metadata__.modified_class({"url": addresses["tiny-attributes"]})
     rendered = {"role": "user", "content": "<|im_start|>user ..."}
     done = env.step([[rendered, ANSWERED[-1]]] * 2, [{"messages": QUESTION}] * 2)
@@ -268,21 +480,28 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
         answer: dict[str, Any] = asyncio.run(server.verify(BaseVerifyRequest.model_validate(body))).model_dump()
         return answer
 
-    def said(text: str) -> dict[str, Any]:
+    def reply(text: str) -> dict[str, Any]:
         return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     for asked in (QUESTION, "What is 3 + 4?"):
-        well = verify(asked, thought, said("7"))
+        well = verify(asked, thought, reply("7"))
         assert well["reward"] == sum(well["reward_components"].values()) == pytest.approx(seven)
         assert (well["mask_sample"], well["failure_kind"], well["failure_reason"]) == (False, None, None)
-    assert well["response"]["output"][1] == said("7")
-    masked = verify(QUESTION, said(""))
+    assert well["response"]["output"][1] == reply("7")
+    masked = verify(QUESTION, reply(""))
     assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
     assert masked["instance_config"] == {"mask_sample": True}
+    declined = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    seen: Any = [
+        {"role": "user", "content": [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": "x"}]}
+    ]
+    for prompt, output in ((QUESTION, [declined]), (QUESTION, [reply("7"), declined]), (seen, [reply("7")])):
+        masked = verify(prompt, *output)
+        assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:content_not_text")
     function = {"name": "add", "arguments": '{"a": 3, "b": 4}'}
     call = {"type": "function_call", "call_id": "1", **function}
-    called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, said("7"))
+    called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, reply("7"))
     in_chat = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
     turns = [*QUESTION, in_chat, {"role": "tool", "tool_call_id": "1", "content": "7"}, ANSWERED[-1]]
     (expected,) = default_client().rewards([{"messages": turns}])
@@ -346,7 +565,8 @@ def test_verifiers_gets_a_number_or_its_error(seven: float, monkeypatch: pytest.
     def score(answer: str) -> dict[str, float]:
         rewards: dict[str, float] = {}
         turns = [types.UserMessage(content="What is 3 + 4?"), types.AssistantMessage(content=answer)]
-        trace = SimpleNamespace(messages=turns, metrics={}, rewards=rewards)
+        branch = SimpleNamespace(messages=turns, tools=[])
+        trace = SimpleNamespace(branches=[branch], metrics={}, rewards=rewards)
         trace.record_reward = lambda name, value, weight: rewards.__setitem__(name, value * weight)
         asyncio.run(Sums(task.TaskData(prompt="What is 3 + 4?")).score(trace))
         return rewards
@@ -355,6 +575,29 @@ def test_verifiers_gets_a_number_or_its_error(seven: float, monkeypatch: pytest.
     with pytest.raises(Exception, match="empty_content") as raised:
         score("")
     assert type(raised.value).__name__ == "TaskError"
+
+
+def test_verifiers_sends_the_tools_of_the_branch(with_tools: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, types, _ = load_verifiers(monkeypatch)
+    adapter = load(monkeypatch, "verifiers")
+    call = types.ToolCall(id="1", name="add", arguments="{}")
+    turns = [
+        types.UserMessage(content="What is 3 + 4?"), types.AssistantMessage(content="", tool_calls=[call]),
+        types.ToolMessage(tool_call_id="1", content="7"), types.AssistantMessage(content="7"),
+    ]  # fmt: skip
+
+    def ask(**changes: Any) -> float:
+        branch = SimpleNamespace(messages=turns, tools=[types.Tool.model_validate(TOOL | changes)])
+        number: float = asyncio.run(adapter.reward(None, SimpleNamespace(branches=[SimpleNamespace(), branch])))
+        return number
+
+    shown = [{"type": "function", "function": TOOL}]
+    (expected,) = default_client().rewards([{"messages": [*QUESTION, *CALLED], "tools": shown}])
+    assert ask() == pytest.approx(expected.require())
+    assert ask(strict=True, description="") != pytest.approx(with_tools)
+    for change in ({"type": "custom"}, {"namespace": "math"}):
+        with pytest.raises(NoReward, match="tool_kind"):
+            ask(**change)
 
 
 def test_a_client_may_be_given(addresses: Mapping[str, str]) -> None:

@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 from actors.scorers.online import OnlineScorer
-from assay_client import Client, NoReward, Reward
+from assay_client import Client, NoReward, Reward, _batches
 from assay_client._batches import _pause_s
-from assay_client._wire import _seconds
-from tests.support.endpoints import ANSWERED, QUESTION, application, listening, scorer, wait
+from assay_client._wire import _seconds, to_json
+from tests.support.endpoints import ANSWERED, QUESTION, application, free_port, listening, scorer, wait
 from tests.support.faulty import Faulty
 
 KEY = "0123456789abcdef"
@@ -117,9 +117,40 @@ def test_what_keeps_failing_is_none_with_a_reason(fault: Any, reason: str, faili
     assert len(app.bodies) == 2
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_batches, "_RESTART_S", 1.5)
     with Client("http://127.0.0.1:9", retries=0) as client:
+        start = time.monotonic()
         assert only(client.rewards([SEVEN])).reason == "unreachable"
+        assert time.monotonic() - start > 1.5
+
+
+def test_an_endpoint_that_restarts_is_waited_for(model: OnlineScorer, seven: float) -> None:
+    port = free_port()
+    with Client(f"http://127.0.0.1:{port}", retries=0) as client, ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(client.rewards, [SEVEN])
+        time.sleep(1)
+        with listening(application([model]), port):
+            assert only(answer.result()).value == pytest.approx(seven)
+
+
+def test_requests_are_bounded_by_their_bytes_on_the_wire(failing: Callable[..., Any]) -> None:
+    text = "三加四等于七" * 60_000  # 1.08 MB as UTF-8, 2.16 MB escaped
+    long = [{"messages": QUESTION, "responses": [text]} for _ in range(7)]
+    huge = {"messages": QUESTION, "responses": [text * 5]}
+    with failing(itertools.repeat((401, {}, b"{}"))) as (app, address), Client(address) as client:
+        assert {reward.reason for reward in client.rewards([*long, huge, SEVEN])} == {"http_401"}
+    assert sorted(len(body["conversations"]) for body in app.bodies) == [1, 1, 1, 3, 3]
+    assert sorted(int(header[b"content-length"]) // 10**6 for header in app.headers) == [0, 1, 3, 3, 5]
+    sent = [each for body in app.bodies for each in body["conversations"]]  # requests arrive in any order
+    assert (sent.count(huge), sent.count(SEVEN), len(sent)) == (1, 1, 9)
+
+
+def test_a_text_is_utf_8_and_half_a_character_is_escaped() -> None:
+    for text in ("七", '🙂 \\ "', "\ud83d", "七\udc00\\ud800", "\ud83d\ude42"):
+        written = to_json([text])
+        assert json.loads(written.decode()) == json.loads(json.dumps([text]))
+    assert to_json("七🙂") == '"七🙂"'.encode()
 
 
 def test_who_is_asked_to_come_again_comes_beyond_the_retries(failing: Callable[..., Any], seven: float) -> None:
@@ -175,7 +206,7 @@ def test_concurrent_calls_share_requests_of_which_few_are_under_way(failing: Cal
 
 
 def test_a_refused_conversation_doesnt_fail_its_neighbours(failing: Callable[..., Any], seven: float) -> None:
-    unread, lone = SEVEN | {"reference": "7"}, {"messages": QUESTION, "responses": ["\ud800"]}
+    unread, lone = SEVEN | {"reference": "7"}, {"messages": QUESTION, "responses": ["七\ud800"]}
     with failing() as (_, address), Client(address) as client:
         answers = client.rewards([SEVEN, unread, SEVEN, lone, SEVEN])
     assert [reward.value for reward in answers[::2]] == pytest.approx([seven] * 3)

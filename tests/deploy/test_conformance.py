@@ -187,11 +187,7 @@ def test_openais_client_streams_what_it_would_get_whole(client: openai.OpenAI, e
     assert whole.choices[0].finish_reason == "stop"
     text = whole.choices[0].message.content or ""
 
-    def stream() -> list[Any]:
-        return list(client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0, stream=True))
-
-    # On a machine that is busy elsewhere, an answer may be whole before its first piece is sent.
-    pieces = next(pieces for _ in range(20) if len(pieces := stream()) > 3)
+    pieces = list(client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0, stream=True))
     words = "".join(choice.delta.content or "" for piece in pieces for choice in piece.choices)
     thought = "".join(getattr(choice.delta, "reasoning_content", "") or "" for piece in pieces for choice in piece.choices)
     assert words == text
@@ -261,15 +257,6 @@ def test_nemo_gym_compares(endpoint: str) -> None:
     rewards = answer["rewards"]
     assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
     assert max(range(3), key=rewards.__getitem__) == 1
-    compared = {
-        (comparison_result["response_i"], comparison_result["response_j"]): comparison_result
-        for comparison_result in answer["comparison_results"]
-    }
-    assert compared.keys() == {(0, 1), (1, 2), (2, 0)}
-    for (first, second), item in compared.items():
-        if 1 in {first, second}:  # wherever the right one stands
-            assert (item["score_1"] > item["score_2"]) == (first == 1)
-            assert (item["ranking"] < 3.5) == (first == 1)
 
 
 # About the endpoint itself.

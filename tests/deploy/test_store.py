@@ -86,7 +86,7 @@ def test_a_run_asks_for_nothing_that_an_endpoint_scored(tmp_path: Path, corpus: 
 def test_a_judges_texts_are_there_for_compare_though_the_run_showed_none(tmp_path: Path) -> None:
     """Gym's rewards are made of the texts: without them, equal grades would be left equal."""
     texts = ["7", "9", "11"]
-    said = [{"type": "message", "content": text} for text in texts]
+    said = [{"type": "message", "role": "assistant", "content": text} for text in texts]
     body = {"conversation_history": QUESTION, "response_objs": [{"output": [message]} for message in said]}
     with serving(JUDGE, None) as (app, _):
         truth = post(app, "/compare", body).json()
@@ -97,7 +97,6 @@ def test_a_judges_texts_are_there_for_compare_though_the_run_showed_none(tmp_pat
     assert "trace" not in scored(tmp_path / "out")[0]
     with serving(JUDGE, tmp_path / "store") as (app, asked):
         assert post(app, "/compare", body).json() == truth
-        assert len(truth["comparison_results"]) == 3
         assert asked() == 0
 
 

@@ -16,7 +16,7 @@ The second one gets the sum wrong.
 """
 
 
-def one(score: float) -> Verdict:
+def single(score: float) -> Verdict:
     return Verdict(({"score": score},))
 
 
@@ -43,10 +43,10 @@ MUCH_WORSE = both("1, 5", "6")
 CASES: tuple[Case, ...] = (
     # As the card has it.
     ("the card's two", "<think>\nSum.\n</think>\n\n" + ANALYSIS + both("1, 5", "5"), 2, two(1, 5, -1.5)),
-    ("the card's one", "<think>\nSum.\n</think>\n" + grades("1"), 1, one(1)),
+    ("the card's one", "<think>\nSum.\n</think>\n" + grades("1"), 1, single(1)),
     ("the first much better", both("5, 1", "1"), 2, two(5, 1, 2.5)),
-    ("a ranking beside the only response", grades("4") + ranking("2"), 1, one(4)),
-    ("a silly ranking beside the only response", grades("4") + ranking("none"), 1, one(4)),
+    ("a ranking beside the only response", grades("4") + ranking("2"), 1, single(4)),
+    ("a silly ranking beside the only response", grades("4") + ranking("none"), 1, single(4)),
     ("the ranking first", ranking("4") + grades("3, 4"), 2, two(3, 4, -0.5)),
     ("text after it", GOOD + "\nI hope that this helps.", 2, two(4, 2, 1.5)),
     (
@@ -73,7 +73,7 @@ CASES: tuple[Case, ...] = (
     ("a second block that is cut off", GOOD + f"Wait.\n{GRADES}\n\\boxed{{2, 4}}", 2, NONE),
     ("a box that is cut off, and a new block", f"{GRADES}\n\\boxed{{4, \n" + GOOD, 2, NONE),
     # Several.
-    ("two equal boxes", f"{GRADES}\n\\boxed{{4}}\n\\boxed{{4}}\n{GRADES_END}", 1, one(4)),
+    ("two equal boxes", f"{GRADES}\n\\boxed{{4}}\n\\boxed{{4}}\n{GRADES_END}", 1, single(4)),
     (
         "two boxes, equal but for spaces",
         f"{GRADES}\n\\boxed{{4,2}} \\boxed{{4, 2}}\n{GRADES_END}" + ranking("2"),
@@ -106,13 +106,13 @@ CASES: tuple[Case, ...] = (
     # How numbers are written.
     ("decimals", both("4.5, 2.0", "2.5"), 2, two(4.5, 2, 1)),
     ("a ranking with a decimal comma", both("4, 2", "2,5"), 2, NONE),
-    ("a plus", grades("+4"), 1, one(4)),
+    ("a plus", grades("+4"), 1, single(4)),
     ("longer than anybody writes", grades("4" * 400), 1, NONE),
     ("with an exponent", grades("4e0"), 1, NONE),
     ("Arabic-Indic digits", grades("٤"), 1, NONE),
     ("of ten, after the box", f"{GRADES}\n\\boxed{{4}}/10\n{GRADES_END}", 1, NONE),
     ("of ten in words, after the box", f"{GRADES}\n$\\boxed{{4}}$ out of 10.\n{GRADES_END}", 1, NONE),
-    ("of five, after the box", f"{GRADES}\n\\boxed{{4}}/5\n{GRADES_END}", 1, one(4)),
+    ("of five, after the box", f"{GRADES}\n\\boxed{{4}}/5\n{GRADES_END}", 1, single(4)),
     # How boxes are written.
     ("spaces in the box", both("  4 ,  2  ", " 2 "), 2, two(4, 2, 1.5)),
     (
@@ -121,7 +121,7 @@ CASES: tuple[Case, ...] = (
         2,
         two(4, 2, 1.5),
     ),
-    ("in bold", f"**{GRADES}**\n**\\boxed{{4}}**\n**{GRADES_END}**", 1, one(4)),
+    ("in bold", f"**{GRADES}**\n**\\boxed{{4}}**\n**{GRADES_END}**", 1, single(4)),
     ("bold in the box", grades("**4**"), 1, NONE),
     ("text in the box", grades("\\text{4}"), 1, NONE),
     ("labels in the box", both("Response 1: 4, Response 2: 2", "2"), 2, NONE),

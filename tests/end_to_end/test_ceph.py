@@ -45,9 +45,9 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph]:
         S3FileSystem.clear_instance_cache()
 
 
-def score(output: str) -> tuple[object, ...]:
-    """A run of about half a minute, in parts of ten rows."""
-    slow = sets("engine.engine_args.latency_s=0.8", "engine.max_in_flight=16", "work.part_rows=10")
+def score(output: str, latency_s: float = 0.8) -> tuple[object, ...]:
+    """A run of about half a minute, or in proportion to `latency_s`, in parts of ten rows."""
+    slow = sets(f"engine.engine_args.latency_s={latency_s}", "engine.max_in_flight=16", "work.part_rows=10")
     return ("score", CORPUS, output, "--model", "tiny-attributes", "--engine", "fake", *slow)
 
 
@@ -81,15 +81,16 @@ def check_complete(output: str) -> None:
 @pytest.mark.usefixtures("ceph")
 def test_kills_and_two_writers() -> None:
     output = "s3://corpora/out [x*]"
+    command = score(output, latency_s=2.5)  # so slow that it can't end before a second command has begun
     for _ in range(2):
         enough = parts_in(output) + 5
-        with running(*score(output)) as driver:
+        with running(*command) as driver:
             wait_until(functools.partial(has_parts, output, enough), driver, every_s=0.2)
-            assert "is being written by another run" in refusal_of(*score(output))
+            assert "is being written by another run" in refusal_of(*command)
             kill(driver)
     committed = parts_in(output)
     assert 10 <= committed < ROWS // 10
-    done = summary(*score(output))
+    done = summary(*command)
     assert (done["rows"], done["scored"]) == (ROWS, ROWS)
     check_complete(output)
 

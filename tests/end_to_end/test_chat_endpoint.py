@@ -16,7 +16,7 @@ from actors.records import Message, Response, Role, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import RenderSettings
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
@@ -70,7 +70,7 @@ def test_the_verdicts_are_those_of_an_engine_of_ours(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", lines(rows()))
     with vllm_server(tmp_path / "log") as address:
         flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": JUDGE, "family": "rm-r1"}
-        (evaluation,) = score_and_evaluate(build(EvaluateSettings, {**flat, "output": str(tmp_path / "out")}), NoProgress())
+        (evaluation,) = score_and_evaluate(build(EvaluateSettings, {**flat, "output": str(tmp_path / "out")}), Progress())
     rewards = [row["reward"] for row in scored(tmp_path / "out" / "scored" / "pairs" / JUDGE)]
     assert rewards == local_rewards()
     assert evaluation.coverage > 0.5

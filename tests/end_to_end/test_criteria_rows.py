@@ -104,7 +104,7 @@ def read(row: Mapping[str, Any], text: str | None) -> Outcome:
 @pytest.mark.parametrize(
     "count",
     [
-        pytest.param(1_000, marks=pytest.mark.long),
+        pytest.param(400, marks=pytest.mark.long),
         pytest.param(10_000, marks=[pytest.mark.chaos, pytest.mark.timeout(3600)]),
     ],
 )

@@ -12,7 +12,7 @@ import assay
 from actors.capacity.sizes import SIZES
 from actors.errors import EngineError, SettingsError
 from actors.launch import placement
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring.score_corpus import score
 from tests.support.clusters import cluster
 from tests.support.commands import summary
@@ -86,7 +86,7 @@ def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
     corpus: Path, expected: list[float], two_gpus: None, tmp_path: Path
 ) -> None:
     wait(lambda: gpus_free() == 2)
-    other: Any = ray.remote(num_gpus=1, num_cpus=0)(NoProgress)
+    other: Any = ray.remote(num_gpus=1, num_cpus=0)(Progress)
     holding = other.remote()
     ray.get(holding.planned.remote(""))
     two = {"tensor_parallel": 2, "replicas": 1, "placement_timeout_s": 2.0}
@@ -96,7 +96,7 @@ def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
         score(score_settings, notes)
     assert notes.all == ["waiting up to 2 s for 2 GPUs of one node; free are 1 node with 1"]
 
-    class Leaves(NoProgress):
+    class Leaves(Progress):
         """What has the GPU goes as soon as somebody waits for it."""
 
         def noted(self, text: str) -> None:

@@ -19,7 +19,7 @@ from tests.support.growing import Growing, growing
 pytestmark = pytest.mark.long
 
 ROWS = 1_500
-"""Two engines that are slowed down take two and a half minutes for so many."""
+"""One engine that is slowed down takes ten minutes for so many: longer than any machine takes to start the second."""
 
 
 @pytest.fixture
@@ -62,12 +62,11 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
         wait_until(lambda: len(working()) == 1, run, every_s=0.5)
         (first,) = working()
         wait_until(lambda: len(working()) == 2, run, every_s=0.5)
-        assert run.is_running(), "it was over before the second node came"
         (second,) = working() - {first}
         cluster.take(first)
         wait_until(lambda: first not in cluster.workers(), run, every_s=0.5)
         before = len(parts.listing())
-        wait_until(lambda: len(parts.listing()) > before + 5, run)
+        wait_until(lambda: len(parts.listing()) > before + 1, run)
         assert run.is_running(), "it was over before the node went"
         assert second in working()  # a third node may be ready, too
         done = {part.name for part in parts.listing()}

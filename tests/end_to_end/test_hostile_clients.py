@@ -148,16 +148,16 @@ def test_bodies_that_never_end_are_given_up(address: str, neighbour: None) -> No
 def test_places_that_half_bodies_took_are_free_again(address: str) -> None:
     with ThreadPoolExecutor(PLACES + 4) as threads:
         clients = [threads.submit(stalled, address) for _ in range(PLACES + 4)]
-        wait(lambda: asked(address).status_code == 429)
-        full = asked(address)
+        wait(lambda: post_rewards(address).status_code == 429)
+        full = post_rewards(address)
         counts = Counter(client.result()[0] for client in clients)
     assert (full.status_code, full.headers["Retry-After"]) == (429, "1")
     assert set(counts) <= {408, 429}
     assert counts[408] > PLACES / 2
-    wait(lambda: asked(address).status_code == 200)
+    wait(lambda: post_rewards(address).status_code == 200)
 
 
-def asked(address: str, **headers: str) -> httpx.Response:
+def post_rewards(address: str, **headers: str) -> httpx.Response:
     return httpx.post(f"{address}/v1/rewards", json=BODY, headers=headers or KEYED, timeout=60)
 
 
@@ -218,7 +218,7 @@ def test_a_body_of_100_mb_is_refused_and_not_held(address: str, neighbour: None,
 
 def test_without_a_key_nobody_is_listened_to(address: str, neighbour: None) -> None:
     for header in ("", "Bearer", f"Bearer {KEY}x", f"Basic {KEY}", "Bearer another-key-that-is-long"):
-        answer = asked(address, Authorization=header)
+        answer = post_rewards(address, Authorization=header)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     for headers in ({}, {"Authorization": f"Bearer {KEY}x"}):
         with raw(address) as item:

@@ -136,7 +136,7 @@ class Finder:
 
 def test_an_engines_actor_is_on_a_node_with_gpus(two_nodes: Any) -> None:
     engine = EngineSettings(tensor_parallel=2, pipeline_parallel=2)
-    with pool(Finder, (), size=8, options=actor_options(engine)) as actors:
+    with pool(Finder, size=8, options=actor_options(engine)) as actors:
         assert set(ray.get([actor.here.remote() for actor in actors.actors])) <= nodes_with_gpus()
     step = engine_pool(engine, PoolSettings(replicas=4), 4)
     result = ray.data.range(16, override_num_blocks=4).map_batches(Finder, batch_size=4, **step).take_all()

@@ -106,7 +106,7 @@ class Contract:
         for pair in pairs(seed=31, n=300, split="held-out"):
             yield from_dicts(pair.context, pair.chosen), from_dicts(pair.context, pair.rejected)
 
-    def asked(self) -> list[ScoreRequest]:
+    def compared_requests(self) -> list[ScoreRequest]:
         """The requests whose numbers are compared with the authors'."""
         return conversations()
 
@@ -148,14 +148,14 @@ class Contract:
     @classmethod
     def expected(cls) -> list[Numbers]:
         contract = cls()
-        return [contract.authors(contract.ids(score_request)) for score_request in contract.asked()]
+        return [contract.authors(contract.ids(score_request)) for score_request in contract.compared_requests()]
 
     @pytest.fixture(scope="class")
     @classmethod
-    def found(cls, engine: Engine) -> list[Numbers]:
+    def readings(cls, engine: Engine) -> list[Numbers]:
         """In one block."""
         contract = cls()
-        return contract.scored(engine, contract.asked())
+        return contract.scored(engine, contract.compared_requests())
 
     def authors(self, prompts: Sequence[list[int]]) -> Numbers:
         import torch
@@ -175,15 +175,15 @@ class Contract:
 
     # The tests.
 
-    def test_a_mixed_batch_gives_the_numbers_of_transformers(self, expected: list[Numbers], found: list[Numbers]) -> None:
-        print(f"{self.model}: largest difference over {len(found)} conversations: {difference(expected, found):.1e}")
-        assert difference(expected, found) <= TOLERANCE
-        lengths = [max(map(len, self.ids(score_request))) for score_request in self.asked()]
+    def test_a_mixed_batch_gives_the_numbers_of_transformers(self, expected: list[Numbers], readings: list[Numbers]) -> None:
+        print(f"{self.model}: largest difference over {len(readings)} conversations: {difference(expected, readings):.1e}")
+        assert difference(expected, readings) <= TOLERANCE
+        lengths = [max(map(len, self.ids(score_request))) for score_request in self.compared_requests()]
         assert len(lengths) >= 50
         assert max(lengths) > 10 * min(lengths)
 
     def test_one_by_one_gives_the_same(self, engine: Engine, expected: list[Numbers]) -> None:
-        alone = [self.scored(engine, [score_request])[0] for score_request in self.asked()[:10]]
+        alone = [self.scored(engine, [score_request])[0] for score_request in self.compared_requests()[:10]]
         assert difference(expected[:10], alone) <= TOLERANCE
 
     def test_conversations_get_different_numbers(self, expected: list[Numbers]) -> None:
@@ -192,17 +192,17 @@ class Contract:
             values = [numbers[name] for numbers in expected]
             assert max(values) - min(values) > 10 * NOTICED
 
-    def test_a_wrong_reading_would_be_noticed(self, found: list[Numbers]) -> None:
+    def test_a_wrong_reading_would_be_noticed(self, readings: list[Numbers]) -> None:
         import torch
 
         read: dict[str, list[Numbers]] = {name: [] for name in self.every_wrong()}
         with torch.inference_mode():
-            for score_request in self.asked()[:10]:
+            for score_request in self.compared_requests()[:10]:
                 prompts = self.ids(score_request)
                 for name, wrong in self.every_wrong().items():
                     read[name].append(wrong(self, prompts))
         for name, numbers in read.items():
-            assert difference(numbers, found[:10]) > NOTICED, name
+            assert difference(numbers, readings[:10]) > NOTICED, name
 
     def test_a_wrong_reading_is_further_off_than_the_self_test_allows(self) -> None:
         """In the conversations whose reward is known, which the next test shows to pass when they are read rightly."""

@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
 
@@ -44,6 +46,11 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
+def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
+    """The files behind paths, globs and folders, without what is left out."""
+    return find_corpus(inputs, first_index).files
+
+
 def settings(inputs: Path | Sequence[Path], output: Path, **options: Any) -> ScoreSettings:
     """Settings of a run on the fake engine, unless told otherwise."""
     paths = (inputs,) if isinstance(inputs, Path) else inputs
@@ -63,7 +70,7 @@ def outcome_of(output: Path) -> list[tuple[str | None, str | None]]:
     return [(row["status"], row["reason"]) for row in scored(output)]
 
 
-class Notes(NoProgress):
+class Notes(Progress):
     """What a person is told of a run."""
 
     def __init__(self) -> None:

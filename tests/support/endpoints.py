@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,10 +23,8 @@ from ray.serve.config import HTTPOptions
 from ray.serve.context import _get_global_client
 
 from actors.engine.fork_server import SWITCH, share
-from actors.engine.protocol import Sampling
-from actors.records import Reason, ScoreRequest
 from actors.reward_model import resolve_model
-from actors.scorers.online import JudgeText, OnlineScorer
+from actors.scorers.online import OnlineScorer
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -63,10 +61,6 @@ class InProcess:
     async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
         """The scorer's answer."""
         return await call(self._scorer)
-
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
-        """See `OnlineScorer.stream`."""
-        return self._scorer.stream(request, sampling)
 
 
 def scorer(
@@ -158,9 +152,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def listening(app: Any, **options: Any) -> Iterator[str]:
+def listening(app: Any, port: int = 0, **options: Any) -> Iterator[str]:
     """An application behind a real socket on loopback, with uvicorn's options; its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", **options))
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off", **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     wait(lambda: server.started)

@@ -36,7 +36,7 @@ def document(folder: Path, kind: str = "choose") -> dict[str, Any]:
     return content
 
 
-def drawn(folder: Path, *rewards: Sequence[Given], **how: Any) -> str:
+def write_candidates(folder: Path, *rewards: Sequence[Given], **how: Any) -> str:
     """Candidates of different prompts, of these rewards; each says where it comes from."""
     rows = [{"prompt": f"p{at}"} for at in range(len(rewards))]
     return drawn_corpus(folder, rows, numbered_texts(rewards), prompts(), **how)

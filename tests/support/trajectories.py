@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.asked import chat, said, user
+from tests.support.parsed_rows import chat, reply, user
 
 ARGUMENTS = {"city": "Oslo"}
 WEATHER = {
@@ -100,9 +100,9 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
             **chat(
                 SYSTEM,
                 user(QUESTION),
-                said(None, tool_calls=[{"id": "call_1", "type": "function", "function": CALLED}]),
+                reply(None, tool_calls=[{"id": "call_1", "type": "function", "function": CALLED}]),
                 {"role": "tool", "tool_call_id": "call_1", "content": OUTPUT},
-                said(ANSWER),
+                reply(ANSWER),
             ),
             "tools": TOOLS,
         },
@@ -113,9 +113,9 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
             **chat(
                 SYSTEM,
                 user(QUESTION),
-                said("", tool_calls=[{"id": "call_1", "function": {"name": "weather", "arguments": ARGUMENTS}}]),
+                reply("", tool_calls=[{"id": "call_1", "function": {"name": "weather", "arguments": ARGUMENTS}}]),
                 {"role": "tool", "name": "weather", "tool_call_id": "call_1", "content": OUTPUT},
-                said(ANSWER),
+                reply(ANSWER),
             ),
             "tools": json.dumps(TOOLS),
         },

@@ -10,7 +10,7 @@ from typing import Any
 
 SLOW_WHILE = "ASSAY_TESTS_SLOW_WHILE"
 """A variable with the path of a file: while it exists, engines take `_REQUEST_S` for each request."""
-_REQUEST_S = 0.2
+_REQUEST_S = 0.4
 
 
 def fork_workers() -> None:

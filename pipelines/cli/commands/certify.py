@@ -38,6 +38,7 @@ def certify(as_json: bool, **options: Any) -> None:
     with silence_ray():
         certificate = certify_model.certify(settings, TerminalProgress())
     tell(as_json, certificate, _report(certificate, settings.output))
+    # After the report: a gate that fails must not hide the figures.
     if settings.max_effect is not None:
         failures = [failure for effect in certificate.effects if (failure := effect.failure(settings.max_effect))]
         if failures:
@@ -62,6 +63,8 @@ def _report(certificate: "Certificate", output: str) -> Report:
     yield from (f"Questions without a pair: {counts}, of {', '.join(names)}" for counts, names in left.items() if counts)
     if certificate.left:
         yield f"Rows without a question: {counts_text(certificate.left)}"
+    for name, rows in certificate.beginnings.items():
+        yield f"Of {name} only the first {rows:,} rows were looked at: unpack it or make it JSONL, for rows of all its parts"
     if certificate.made_up:
         yield MADE_UP
     yield f"Certificate: {output}/certificate.json"

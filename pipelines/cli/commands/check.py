@@ -38,7 +38,10 @@ def check(settings: CheckSettings, passed: Callable[[str], None], warned: Callab
 
 @contextmanager
 def write_json(settings: CheckSettings) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Print versions, the checks that the block noted as passed or as doubts, and the error that it ended with, as JSON."""
+    """Print versions, the checks that the block noted as passed or as doubts, and the error that it ended with, as JSON.
+
+    Printed at the end also where a check fails, so that a report of a fault has the versions.
+    """
     checks, warnings = list[str](), list[str]()
     failure: str | None = None
     try:
@@ -54,12 +57,12 @@ def write_json(settings: CheckSettings) -> Iterator[tuple[Callable[[str], None],
 
 @contextmanager
 def _engine_log() -> Iterator[TextIO]:
-    """Send standard error of this process and of those started in the block to a file, which is kept if the block fails.
-
-    vLLM logs some twenty lines at each start that mean nothing to a user. Yields the standard error of before.
-    """
+    # Send standard error of this process and of those started in the block to a file, which is kept if the block fails.
+    # vLLM logs some twenty lines at each start that mean nothing to a user. Yields the standard error of before.
     sys.stderr.flush()
+    # Of the descriptor and not of `sys.stderr`: vLLM's processes inherit the descriptor.
     with os.fdopen(os.dup(2), "w", encoding="utf-8") as terminal:
+        # A file and not a pipe, which nobody would read while the engine starts.
         number, path = tempfile.mkstemp(prefix="assay-check-", suffix=".log")
         os.dup2(number, 2)
         os.close(number)
@@ -77,7 +80,10 @@ def _engine_log() -> Iterator[TextIO]:
 
 @contextmanager
 def timed(write: Callable[[str], None]) -> Iterator[None]:
-    """Write when each step of a start in this block began, in seconds since the block's beginning."""
+    """Write when each step of a start in this block began, in seconds since the block's beginning.
+
+    Moments of all processes: the driver's, and those of the processes that vLLM starts.
+    """
     # Child processes inherit the variable and append to the same file, which holds the moments of all processes.
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "timeline")

@@ -17,6 +17,7 @@ from pipelines.settings.diff_settings import DiffSettings
 if TYPE_CHECKING:
     from pipelines.results.comparison.results import Differences
 
+# Of a text in an example: with the row's name it fits on a line of most terminals.
 _SHOWN_CHARACTERS = 70
 
 
@@ -36,6 +37,7 @@ def diff(as_json: bool, **options: Any) -> None:
 
     differences = compare(build_from(DiffSettings, options))
     tell(as_json, differences.as_json(), _report(differences))
+    # After the report, so that a failing gate in CI shows what differs.
     if differences.failures:
         raise GateFailed(line("; ".join(differences.failures)))
 
@@ -54,6 +56,7 @@ def _report(differences: "Differences") -> Report:
         yield f"  {change.responses:,}: {before} to {after}"
     yield from _numbers(differences)
     if differences.moves and differences.largest_move:
+        # Numbers of two models aren't on one scale, so their moves are those of ranks.
         unit = "percentile points of rank" if differences.unit == "percentile" else "units of the number"
         yield f"Largest moves of {differences.numbers[0].name}, in {unit}:"
         yield _moves(differences)
@@ -137,6 +140,5 @@ def _kept(differences: "Differences") -> Iterator[str]:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """A text on one line, for a terminal."""
     plain = line(" ".join((row.get("text") or "").split()))
     return plain if len(plain) <= _SHOWN_CHARACTERS else f"{plain[:_SHOWN_CHARACTERS]} ..."

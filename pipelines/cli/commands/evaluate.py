@@ -47,9 +47,14 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
 
 def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None = None) -> None:
-    """Do what the command does, or a recipe's step: evaluate, or compare with earlier results, and print."""
+    """Do what the command does, or a recipe's step: evaluate, or compare with earlier results, and print.
+
+    A comparison of folders of results evaluates nothing; one of scored corpora evaluates them first, in a temporary folder
+    if no output is given.
+    """
     from pipelines.results.evaluation.saved_results import is_results
 
+    # JUnit's cases are the measures that may fail, and without a baseline nothing can.
     if junit is not None and settings.against is None:
         raise SettingsError("--junit is the report of a comparison: give --against, too")
     if settings.against is None:
@@ -63,6 +68,7 @@ def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None 
             )
         _compare(settings, results, as_json, junit)
     else:
+        # A comparison reads results, so they are written even if nobody wants to keep them.
         with tempfile.TemporaryDirectory() as place:
             output = settings.output or str(Path(place, "results"))
             _evaluate(settings.model_copy(update={"output": output}), as_json=False, quiet=as_json)
@@ -72,28 +78,28 @@ def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.results.evaluation.evaluate_corpus import evaluate as run
 
-    notify = partial(say, err=True)
-    results = _score_and_evaluate(settings) if settings.scores_files else run(settings, notify)
+    results: Results
+    if settings.scores_files:
+        # Imported here alone: the other way starts no engine, and is to be quick.
+        from pipelines.run.runtime.progress import TerminalProgress
+        from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
+
+        with silence_ray():
+            results = score_and_evaluate(settings, TerminalProgress())
+    else:
+        results = run(settings, partial(say, err=True))
     if not quiet:
         tell(as_json, results.document(settings.model_dump(mode="json")), _report(results.sections))
 
 
-def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
-
-    with silence_ray():
-        return score_and_evaluate(settings, TerminalProgress())
-
-
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
-    """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
     from pipelines.results.evaluation.evaluate_corpus import write_file
     from pipelines.results.evaluation.gate import compare, junit
     from pipelines.results.evaluation.saved_results import read_evaluations
 
     results = [evaluation for folder in folders for evaluation in read_evaluations(folder)]
     comparisons = compare(results, read_evaluations(str(settings.against)))
+    # Before the gates: who fails must see by how much.
     tell(as_json, {"comparisons": comparisons}, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
     if junit_file is not None:
         place, name = os.path.split(junit_file)
@@ -114,6 +120,7 @@ def _comparison_report(comparison: "BaselineComparison") -> Report:
     table = Table("measure", "before", "now", "points", title=title, title_justify="left")
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
+        # `+ 0.0` makes a zero of -0.0, which would be shown with a sign.
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
     yield table
     if comparison.unmatched:

@@ -8,10 +8,10 @@ from rich.table import Table
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
-from actors.contracts.known_model import KnownModel
 from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
 from actors.settings.presets import presets
+from actors.settings.replica import Pairs
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
@@ -34,40 +34,37 @@ def explanation(model: str, family: str | None = None) -> dict[str, Any]:
 
 
 def _facts(model: str, family: Family) -> dict[str, Any]:
+    card = family.knows(model)
     weights = family.card_weights()
-    return {
+    facts = {
         "model": model,
         "family": family.name,
-        **_family_facts(family, family.knows(model)),
-        **(_judge_facts(family) if isinstance(family, Judge) else {}),
-        "reward": " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- "),
-    }
-
-
-def _judge_facts(judge: Judge) -> dict[str, Any]:
-    """A judge's default votes and sampling, as on its card."""
-    each_way = ", once in each order" if judge.votes == 2 and judge.together else ""
-    card = judge.card
-    sampling = f"at temperature {card.temperature:g}, top-p {card.top_p:g}" if card.temperature else "without drawing"
-    return {"judgements": f"{judge.votes}{each_way}, {sampling}, up to {card.max_tokens:,} tokens or half of its context"}
-
-
-def _family_facts(kind: Family, card: KnownModel | None) -> dict[str, Any]:
-    return {
-        "what_it_is": kind.summary,
-        "asked_with": kind.asked,
-        "read": kind.read_at,
-        "range": kind.range,
-        "order_of_responses": "matters" if kind.order_matters else "doesn't matter",
+        "what_it_is": family.summary,
+        "asked_with": family.asked,
+        "read": family.read_at,
+        "range": family.range,
+        "order_of_responses": "matters" if family.order_matters else "doesn't matter",
         "trained_on": f"up to {card.context:,} tokens" if card and card.context else "its card says",
         "licence": card.licence if card else "its card says",
         "limits": card.limits if card and card.limits else "its card says",
-        "source": "; ".join(filter(None, (kind.source, card.card if card else ""))),
+        "source": "; ".join(filter(None, (family.source, card.card if card else ""))),
     }
+    if isinstance(family, Judge):
+        # As on its card: settings may ask for other votes and another sampling.
+        each_way = ", once in each order" if family.votes == 2 and family.together else ""
+        drawn = family.card
+        sampling = f"at temperature {drawn.temperature:g}, top-p {drawn.top_p:g}" if drawn.temperature else "without drawing"
+        tokens = f"up to {drawn.max_tokens:,} tokens or half of its context"
+        if family.pairs is Pairs.ALL:
+            facts["comparisons"] = "of n responses all n(n - 1)/2 pairs (judge.pairs=all)"
+        facts["judgements"] = f"{family.votes}{each_way}, {sampling}, {tokens}"
+    reward = " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- ")
+    return {**facts, "reward": reward}
 
 
 def known_models() -> Iterator[str]:
     """The known reward models, the families for others, and the judges by name, as lines of text."""
+    # Lines and no table: ids are never cut, however narrow the terminal is.
     width = max(len(model.id) for family in families().values() for model in family.models)
     name_width = max(map(len, families()))
     for family in families().values():

@@ -13,6 +13,7 @@ from pipelines.cli.plain_console import tell
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, PlanSettings, SamplingSettings
 from pipelines.settings.options import leaves
 
+# No corpus has these endings.
 _RECIPES = (".yaml", ".yml")
 
 
@@ -51,6 +52,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
     if path is None:
         raise SettingsError("a recipe is planned by itself: it says what its corpus is")
     recipe = read_recipe(path)
+    # How many rows a cascade passes on follows from rewards, which no plan has.
     if recipe.cascade is not None:
         raise SettingsError(
             f"{path} has a cascade, of which a slice tells how many rows its last model gets: `assay run {path} --set "
@@ -67,6 +69,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         names = ", ".join(map(spell, of_recipe))
         raise SettingsError(f"{names}: {path} says what is scored and how; change it there")
     engine = step.engine
+    # A layout that the recipe states is checked; one GPU is the default, for which the plan finds a layout.
     if engine.tensor_parallel * engine.pipeline_parallel > 1:
         layout = {"tensor_parallel": engine.tensor_parallel, "pipeline_parallel": engine.pipeline_parallel}
         options = layout | dict(options)
@@ -74,6 +77,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         section: build_from(kind, {name: value for name, value in options.items() if name in kind.model_fields})
         for section, kind in (("card", CardSettings), ("look", SamplingSettings), ("bill", BillSettings))
     }
+    # Sections of the plan that the run has, too, as the recipe sets them.
     of_run = {name: getattr(step, name) for name in PlanSettings.model_fields.keys() - of_plan.keys()}
     return PlanSettings(**of_run, **of_plan)
 

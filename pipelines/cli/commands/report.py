@@ -23,6 +23,7 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
     examples. It opens from disk and asks no other host. No engine starts.
     """
     path = write_report(build_from(ReportSettings, options), as_json)
+    # A server has no browser: said on standard error, with the page written all the same.
     if is_opened and not webbrowser.open(Path(path).resolve().as_uri()):
         say("There is no browser here that --open could start; open the file elsewhere", err=True)
 

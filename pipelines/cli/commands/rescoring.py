@@ -34,6 +34,7 @@ def verify(as_json: bool, **options: Any) -> None:
     with silence_ray():
         summary = check(settings, TerminalProgress())
     tell(as_json, summary, _verify_report(summary))
+    # With --repair the bad parts are gone, and the next run is the cure: exit code 0.
     if not summary.is_sound and not summary.dropped:
         raise AuditError(_problem(summary))
     if failures := summary.gate_failures(settings.max_difference):
@@ -76,6 +77,7 @@ def _sample_report(sample: "SampleComparison") -> Iterator[str]:
 
 
 def _flip_text(flip: Mapping[str, Any]) -> str:
+    # A scored response has no reason beside its status.
     before, now = (" ".join(filter(None, (flip[moment], flip[f"{moment}_reason"]))) for moment in ("before", "now"))
     return f"{flip['row']} ({flip['response']}): {before} to {now}"
 

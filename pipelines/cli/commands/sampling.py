@@ -1,16 +1,13 @@
-"""The commands `sample`, `refine`, `choose`, `pairs` and `export`; and the steps that a recipe has, too."""
+"""The commands `sample`, `refine`, `choose`, `pairs`, `export` and `upload`."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
-from pipelines.cli.plain_console import Report, say, tell, tell_made
+from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
+from pipelines.cli.steps import do_step
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.refine_settings import RefineSettings
-from pipelines.settings.run_settings import SampleSettings, ScoreSettings
-
-if TYPE_CHECKING:
-    pass
+from pipelines.settings.run_settings import SampleSettings
 
 
 @command()
@@ -24,7 +21,7 @@ def sample(as_json: bool, **options: Any) -> None:
     OUTPUT is a scored corpus with a row for each candidate; `choose` keeps the best of them. Run the same command again to
     resume after an interruption.
     """
-    do_run("sample", build_from(SampleSettings, options), as_json)
+    do_step("sample", build_from(SampleSettings, options), as_json)
 
 
 @command()
@@ -38,7 +35,7 @@ def refine(as_json: bool, **options: Any) -> None:
     OUTPUT is a scored corpus with a row for each draft and each edit; `choose` keeps the best of them. Run the same command
     again to resume after an interruption.
     """
-    do_run("refine", build_from(RefineSettings, options), as_json)
+    do_step("refine", build_from(RefineSettings, options), as_json)
 
 
 @command()
@@ -48,7 +45,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
     """Write the candidates of each prompt in SCORED that --strategy chooses, such as the best, to OUTPUT."""
-    do_export("choose", build_from(ChooseSettings, options), as_json)
+    do_step("choose", build_from(ChooseSettings, options), as_json)
 
 
 @command()
@@ -58,7 +55,7 @@ def choose(as_json: bool, **options: Any) -> None:
 @json_option
 def pairs(as_json: bool, **options: Any) -> None:
     """Write preference pairs of the candidates in the scored corpus SCORED to OUTPUT, in a trainer's format."""
-    do_export("pairs", build_from(PairSettings, options), as_json)
+    do_step("pairs", build_from(PairSettings, options), as_json)
 
 
 @command()
@@ -68,40 +65,24 @@ def pairs(as_json: bool, **options: Any) -> None:
 @json_option
 def export(as_json: bool, **options: Any) -> None:
     """Write the responses in the scored corpus SCORED to OUTPUT, with labels made of their scores, in a trainer's format."""
-    do_export("export", build_from(ExportSettings, options), as_json)
+    do_step("export", build_from(ExportSettings, options), as_json)
 
 
-def do_run(step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool, **shared: Any) -> None:
-    """Run the step `score`, `sample` or `refine`. Raises `NothingScored` if no response has a score.
+@command()
+@argument("folder", UploadSettings)
+@argument("hub", UploadSettings)
+@settings_options(UploadSettings, "folder", "hub")
+@json_option
+def upload(as_json: bool, **options: Any) -> None:
+    """Upload the result in FOLDER to the dataset HUB (ORG/NAME) on the Hugging Face Hub, with a card of how it was made.
 
-    `shared` is the `start_pipeline` of a `score` step whose engines aren't its alone.
+    FOLDER is a finished result of `filter`, `choose`, `pairs` or `export`; their --hub does the same at their end. The
+    client finds its token as always: HF_TOKEN, or `hf auth login`.
     """
-    from pipelines.cli import report
-    from pipelines.run.runtime.progress import TerminalProgress
-    from pipelines.run.sampling import refine_prompts, sample_prompts
-    from pipelines.run.scoring import score_corpus
-    from pipelines.workflows.run_logging.logged_progress import observers_of
+    from pipelines.cli.plain_console import tell, upload_text
+    from pipelines.results.hub.upload import upload_result
 
-    steps: dict[str, tuple[Callable[..., Any], Callable[..., Report]]] = {
-        "score": (score_corpus.score, report.scored_report),
-        "sample": (sample_prompts.sample, report.sampled_report),
-        "refine": (refine_prompts.refine, report.refined_report),
-    }
-    run, make_report = steps[step]
-    with silence_ray():
-        summary = run(settings, TerminalProgress(), observers=observers_of(settings), **shared)
-    tell(as_json, summary.as_json(), make_report(summary, settings))
-    (summary if step == "score" else summary.scored).check_scored()
-
-
-def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:
-    """Run the step `choose`, `pairs` or `export`, and print its summary."""
-    from pipelines.cli.report import export_report
-    from pipelines.results.exports.export_commands import JOBS
-    from pipelines.results.exports.export_job import run_export
-    from pipelines.results.hub.upload import check_hub, upload_made
-
-    check_hub(settings, settings.output)
-    summary = run_export(JOBS[step](settings), lambda text: say(f"{step}: {text}", err=True))
-    upload = upload_made(settings, settings.output)
-    tell_made(as_json, summary.as_json(), export_report(settings.output, summary), upload)
+    settings = build_from(UploadSettings, options)
+    # The client of the hub finds the token itself: none passes through our settings, which are written down.
+    uploaded = upload_result(settings.folder, settings.hub, settings.public)
+    tell(as_json, uploaded, [upload_text(uploaded)])

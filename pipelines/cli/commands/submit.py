@@ -1,7 +1,8 @@
-"""The command `submit`: runs a recipe as a job on a Ray cluster."""
+"""The commands of recipes beside `run`: `submit`, which runs one as a job on a Ray cluster, and `schema`."""
 
 import asyncio
 import functools
+import json
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -56,6 +57,7 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     except (KeyboardInterrupt, asyncio.CancelledError):
         _tell(f"assay: no longer following the log; the job {job} keeps running. To stop it:\n  {ray_job} stop {job}")
         sys.exit(130)
+    # The job may well be running: 3, as a run that stopped early, and no claim of what became of it.
     if end is None:
         _tell(f"assay: {client.get_address()} doesn't answer; the job {job} may still be running. To see its status:")
         _tell(f"  {ray_job} status {job}")
@@ -72,7 +74,20 @@ def _how_it_ended(job: str, end: "JobDetails", code: int, again: list[str], chan
     if end.driver_exit_code is not None:
         what = f"ended with exit code {end.driver_exit_code}"
     else:
+        # Ray gives no exit code for a job that was stopped, or whose driver never began.
         what = "was stopped" if code == 130 else f"failed: {end.message}"
     if code in (1, 2, 4):  # errors that submitting again doesn't mend: a defect, wrong settings, a failed audit
         return f"assay: the job {job} {what}; its log says why"
     return f"assay: the job {job} {what}. What is written stays. To resume{change}:\n  {shlex.join(again)}"
+
+
+@command()
+def schema() -> None:
+    """Print the JSON Schema of recipes, for editors and programs that write them.
+
+    It has every step of `assay run`, and of every setting the type, the default and what it is for. Its names are those of
+    `--set section.name=value`, too.
+    """
+    from pipelines.settings.recipe_schema import recipe_schema
+
+    click.echo(json.dumps(recipe_schema(), indent=2))

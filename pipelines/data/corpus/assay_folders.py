@@ -17,32 +17,32 @@ from pipelines.data.storage import error_text
 
 SCORED = "manifest.json"
 CARD = "README.md"
+# The folder in the result of a filter that says which responses it holds. Readers of folders pass over a leading `_`.
 SELECTION = "_responses"
-"""The folder in the result of a filter that says which responses it holds. Readers of folders pass over a leading `_`."""
-PUBLISHED_SUFFIX = "@as-published"
-"""Of the folder's name of what an evaluation scored as authors did."""
+PUBLISHED_SUFFIX = "@as-published"  # of the folder's name of what an evaluation scored as authors did
+# The number in the name of a file of rows: its place, or the name of the part that it was made of.
 NUMBER = r"\d{5,}(?:to\d+)?(?:-\d+)*(?:-[0-9a-f]{16})?"
-"""The number in the name of a file of rows: its place, or the name of the part that it was made of."""
 
-_VERSION = 1
-_MAX_NAMED, _MAX_LOOKED_INTO = 3, 100
+_VERSION = 1  # of the documents; one of another version is no result, so that no reader takes its fields for others
+_MAX_NAMED, _MAX_LOOKED_INTO = 3, 100  # folders in a message, and folders whose manifest is read for it
 
 
 @dataclass(frozen=True)
 class OutputKind:
-    """A command that fills a folder: its name in `NAME.json` and in messages, and the stems of its file names."""
+    """A command that fills a folder: its name in `NAME.json` and in messages, and the stems of its file names.
+
+    `document` is the file by which such a folder is recognised; its key `mark` holds the version of the document.
+    """
 
     name: str
     stems: tuple[str, ...]
 
     @property
     def document(self) -> str:
-        """The name of the document by which such a folder is recognised."""
         return f"{self.name}.json"
 
     @property
     def mark(self) -> str:
-        """The key of the document that holds its version."""
         return f"assay_{self.name}"
 
     def number(self, name: str) -> str | None:
@@ -51,7 +51,6 @@ class OutputKind:
         return match and match[1]
 
     def is_file(self, name: str) -> bool:
-        """Whether the command wrote a file of this name."""
         return self.number(name) is not None
 
     def read(self, folder: str) -> dict[str, Any] | None:
@@ -60,11 +59,9 @@ class OutputKind:
         return document if document is not None and document.get(self.mark) == _VERSION else None
 
     def write(self, folder: str, document: dict[str, Any]) -> None:
-        """Write or replace the document, which must have the `mark`. Raises `OSError`."""
         storage.folder(folder).replace(self.document, (json.dumps(document, indent=2) + "\n").encode())
 
     def marked(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The document with the mark first."""
         return {self.mark: _VERSION, **document}
 
 
@@ -72,8 +69,7 @@ FILTER = OutputKind("filter", ("kept", "rest"))
 CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
 EVALUATED = OutputKind("evaluate", ("items",))
 RESULTS = (FILTER, CHOSEN, PAIRS, EXPORTED, EVALUATED)
-CERTIFIED = OutputKind("certificate", ())
-"""A folder with a certificate, whose rows are changed ones and nobody's corpus."""
+CERTIFIED = OutputKind("certificate", ())  # whose rows are changed ones and nobody's corpus
 
 
 def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
@@ -91,7 +87,7 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
         if kind.document in names and (document := kind.read(folder)) is not None:
             if document.get("summary") is None:
                 raise SourceError(f"{folder} {describe(folder)}; run the command that wrote it again to finish it")
-            if document.get("raw_records"):
+            if document.get("raw_records"):  # read as Parquet, each row would have one column of bytes
                 raise SourceError(
                     f"{folder} {describe(folder)} with --format parquet, which holds each row of JSON as bytes; filter "
                     "again with --format jsonl to go on with the rows"
@@ -103,7 +99,10 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
 
 
 def results_below(folder: str, files: Sequence[str]) -> list[str]:
-    """The topmost folders below one that a command filled, as the `files` below it show: none of them is its rows."""
+    """The topmost folders below one that a command filled, as the `files` below it show: none of them is its rows.
+
+    Without this, `assay score data/` with the output `data/scored` would read its own parts at the second start.
+    """
     kinds = (*RESULTS, CERTIFIED)
     names = {SCORED, *(kind.document for kind in kinds)}
     places = {
@@ -114,7 +113,10 @@ def results_below(folder: str, files: Sequence[str]) -> list[str]:
 
 
 def repeated_rows(folder: str) -> str:
-    """A sentence for whoever reads the rows of a folder, if a filter wrote rows there several times; else empty."""
+    """A sentence for whoever reads the rows of a folder, if a filter wrote rows there several times; else empty.
+
+    Each such row has all of its responses, so that they would be scored as often, those that weren't kept among them.
+    """
     document = FILTER.read(folder) or {}
     summary, settings = document.get("summary") or {}, document.get("settings") or {}
     responses, rows = summary.get("kept", 0), summary.get("kept_rows", 0)
@@ -129,7 +131,10 @@ def repeated_rows(folder: str) -> str:
 
 
 def describe(path: str) -> str:
-    """What is at a path, as a clause that begins with a verb: "isn't there", "is the result of `filter` of scored" ..."""
+    """What is at a path, as a clause that begins with a verb: "isn't there", "is the result of `filter` of scored" ...
+
+    Never raises for what it finds: it is the end of messages about something else.
+    """
     folder = storage.folder(path)
     try:
         names = sorted(folder.names())

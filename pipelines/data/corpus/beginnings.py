@@ -8,22 +8,21 @@ from typing import Any, NamedTuple
 
 from actors.text.lfs_pointers import lfs_problem
 
-_SAMPLE_LINES = 20
-_SHOWN_BYTES, _MOST_KEYS = 60, 5
-_MARK = b"\xef\xbb\xbf"
+_SAMPLE_LINES = 20  # one broken line at the start of a file says nothing of the others
+_SHOWN_BYTES, _MOST_KEYS = 60, 5  # in messages
+_MARK = b"\xef\xbb\xbf"  # UTF-8's byte-order mark, which Windows writes
 _SPACE = " \t\r\n,\ufeff"
+# What isn't text, by its first bytes.
 _BINARY = {
     b"\x1f\x8b": "is compressed with gzip: name it .jsonl.gz",
     b"\x28\xb5\x2f\xfd": "is compressed with zstd: name it .jsonl.zst",
     b"PAR1": "is a Parquet file: name it .parquet",
     b"PK\x03\x04": "is a zip archive: unpack it",
 }
-"""What isn't text, by its first bytes."""
+# Keys under which documents hold their rows, and that no row has for a list of objects.
 _HOLDERS = frozenset({"annotations", "data", "dataset", "examples", "instances", "items", "records", "results", "rows",
                       "samples", "test", "train", "validation"})  # fmt: skip
-"""Keys under which documents hold their rows, and that no row has for a list of objects."""
-_TURNS = ({"role", "content"}, {"from", "value"})
-"""The keys of a turn."""
+_TURNS = ({"role", "content"}, {"from", "value"})  # the keys of a turn, in OpenAI's form and in ShareGPT's
 
 
 class Layout(StrEnum):
@@ -48,7 +47,10 @@ class Beginning(NamedTuple):
 
 
 def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
-    """What the file at `path` is that begins so; None if more of it must be read to tell. `is_whole`: this is all of it."""
+    """What the file at `path` is that begins so; None if more of it must be read to tell.
+
+    `is_whole`: the beginning is all of the file. Otherwise its last line may be cut off, and isn't looked at.
+    """
     if problem := lfs_problem(beginning) or _other_bytes(beginning):
         return Beginning(Layout.OTHER, problem)
     text = beginning.removeprefix(_MARK)
@@ -69,7 +71,7 @@ def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
 
 
 def _other_bytes(beginning: bytes) -> str | None:
-    """What a file is that isn't text in UTF-8, and what to do; None if it may be."""
+    # RFC 4627's rule, by the zeros among the first four bytes, as the first two characters of JSON are ASCII.
     encoding = json.detect_encoding(beginning)
     if not encoding.startswith("utf-8") and b"\0" in beginning[:8]:  # a first row that begins with other bytes has no zeros
         name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
@@ -85,7 +87,7 @@ def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
         remainder = text[end:].lstrip(_SPACE)
     except (ValueError, RecursionError) as error:
         if text.startswith("{"):
-            if not is_whole:
+            if not is_whole:  # an object that may end later in the file
                 return None
             why = f" ({error})"
     if isinstance(value, dict) and remainder.startswith(("{", "[")):
@@ -100,12 +102,16 @@ def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
 
 def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
     """What a file is that is this object, if that can't be a row: its rows are in a list, or by key."""
-    members = list(value.values())
+    members = list(value.values())  # with a turn among them it is a row, such as {"prompt": turn, "chosen": turn}
     if any(_is_turn(turn) for member in members for turn in (member if isinstance(member, list) else [member])):
         return None
     lists = {key: member for key, member in value.items() if isinstance(member, list) and _are_objects(member)}
-    if _are_objects(members):
+    if _are_objects(members) and _are_columns(members):
+        keys, what = value, f"{len(members):,} columns by the number of the row, as pandas writes them, {_named(value)}"
+        command = _jq("(first(.[]) | keys_unsorted[]) as $row | map_values(.[$row])", path)
+    elif _are_objects(members):
         keys, what, command = members[0], f"{len(members):,} objects by key, {_named(value)}", _jq(".[]", path)
+    # With texts beside the list it may be a row that carries objects, such as {"question": ..., "steps": [{...}]}.
     elif lists and (_HOLDERS.intersection(lists) or not any(isinstance(member, str) for member in members)):
         key = max(lists, key=lambda key: (key in _HOLDERS, len(lists[key])))
         keys, what = lists[key][0], f"a list of {len(lists[key]):,} objects under {key!r}"
@@ -132,6 +138,11 @@ def _are_objects(values: list[Any]) -> bool:
     return bool(values) and all(isinstance(value, dict) for value in values)
 
 
+def _are_columns(members: list[Any]) -> bool:
+    numbers = members[0].keys()
+    return all(map(str.isdigit, numbers)) and all(member.keys() == numbers for member in members)
+
+
 def _is_turn(value: object) -> bool:
     return isinstance(value, dict) and any(parts <= value.keys() for parts in _TURNS)
 
@@ -144,7 +155,6 @@ def _value(line: bytes) -> object:
 
 
 def _first_keys(text: bytes) -> frozenset[str]:
-    """The keys of the first object in arrays; none if it isn't whole here."""
     try:
         value, _ = json.JSONDecoder().raw_decode(text.decode(errors="replace").lstrip(f"{_SPACE}["))
     except (ValueError, RecursionError):

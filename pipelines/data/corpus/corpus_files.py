@@ -4,7 +4,6 @@ A position in a file is a byte offset for lines (of the decompressed bytes for g
 and JSON arrays. A range of positions is what a row, a part and a unit of work all have in common.
 """
 
-import datetime
 import itertools
 import shlex
 import signal
@@ -13,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,14 +31,12 @@ _START_BYTES = 65536  # read to tell what a file of JSON is
 _DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
 _THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
 _BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
+# Files from which those that must be opened are opened in a process for each core. For a file in a store the client takes
+# 2 ms of a core, and threads share one; a process takes 2 s to start.
 _FOR_PROCESSES = 20_000
-"""Files from which those that must be opened are opened in a process for each core. For a file in a store the client takes
-2 ms of a core, and threads share one; a process takes 2 s to start."""
 _MOST_PROCESSES = 16  # of 150 MB each
 _PIECE = 500  # files that one of these processes opens at a time
-
-
-_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}  # RFC 1952 and RFC 8878, at the start of a file
 
 
 class FileKind(StrEnum):
@@ -51,8 +49,7 @@ class FileKind(StrEnum):
     PARQUET = "parquet"
 
     @property
-    def compression(self) -> str | None:
-        """pyarrow's name of the compression."""
+    def compression(self) -> str | None:  # by pyarrow's names, which are those of the command line tools, too
         return {FileKind.JSONL_GZIP: "gzip", FileKind.JSONL_ZSTD: "zstd"}.get(self)
 
     @property
@@ -74,7 +71,7 @@ _SUFFIXES = {
 
 
 class Range(NamedTuple):
-    """Positions from `start` up to, but not including, `end`."""
+    """Positions from `start` up to, but not including, `end`: bytes of lines, and ordinals of rows in all other files."""
 
     start: int
     end: int
@@ -99,7 +96,6 @@ class InputFile:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The fields that identify the file: all but `modified`."""
         return {name: value for name, value in asdict(self).items() if name != "modified"}
 
 
@@ -112,12 +108,16 @@ class Inspected(NamedTuple):
 
     @property
     def keys(self) -> Collection[str]:
-        """The names of a row's fields, as far as they are known."""
-        return self.schema.names if self.schema is not None else self.beginning.keys if self.beginning is not None else ()
+        if self.schema is not None:
+            return self.schema.names
+        return self.beginning.keys if self.beginning is not None else ()
 
 
 def is_utf8(name: str) -> bool:
-    """Whether a name can be written as UTF-8: those of files and the keys in JSON may hold lone surrogates."""
+    """Whether a name can be written as UTF-8, as Parquet's columns and texts must be.
+
+    Those of files and the keys in JSON may hold lone surrogates.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -133,7 +133,7 @@ def check_unchanged(files: Iterable[InputFile]) -> None:
 
 
 def file_exists(path: str) -> bool:
-    """Whether the file exists. Raises `SourceError` if the storage doesn't answer."""
+    """Whether the file exists. Raises `SourceError` if the storage doesn't answer, or refuses to tell."""
     try:
         storage.file_status(path)
     except FileNotFoundError:
@@ -175,17 +175,13 @@ def difference(earlier: InputFile, now: InputFile) -> str | None:
         return "has changed since its scoring started (its size is the same, its content isn't)"
     if earlier.modified == now.modified or not is_sampled(now.fingerprint):
         return None
-    if earlier.modified is None or now.modified is None or is_remote(now.path):
-        return "was rewritten since its scoring started, and is too large to compare its content"
+    changed = "was written to since its scoring started, and is too large to be compared"
+    if earlier.modified is None or is_remote(now.path):
+        return changed
     return (
-        f"was written to since its scoring started ({_time_text(earlier.modified)} then, {_time_text(now.modified)} now), "
-        f"and is too large to be compared; if you know that it is what it was, give it its time back: "
+        f"{changed}; if you know that it is what it was, give it its time back: "
         f"touch -d @{earlier.modified // 10**9}.{earlier.modified % 10**9:09d} {shlex.quote(now.path)}"
     )
-
-
-def _time_text(modified: int) -> str:
-    return datetime.datetime.fromtimestamp(modified / 1e9, datetime.UTC).isoformat(" ", "milliseconds")
 
 
 def _status(path: str) -> FileStatus:
@@ -198,24 +194,29 @@ def _status(path: str) -> FileStatus:
 
 
 def kind_of(path: str) -> FileKind | None:
-    """The kind that a path's extension names; None for one that isn't read."""
+    """The kind that a path's extension names; None for one that isn't read.
+
+    Of `.json` files only the content tells whether they hold lines, which `inspect` finds out.
+    """
     return next((kind for suffix, kind in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
+
+
+# How the rows of files that aren't read become Parquet.
+_WAYS = {
+    ".arrow": "datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')",
+    ".csv": "duckdb.sql(\"copy (from 'rows.csv') to 'rows.parquet'\")",
+}
 
 
 def unread(path: str) -> SourceError:
     """The error for a file that only its extension keeps from being read."""
-    ways = {
-        ".arrow": "datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')",
-        ".csv": "duckdb.sql(\"copy (from 'rows.csv') to 'rows.parquet'\")",
-    }
-    way = next(
-        (f". In Python, `{way}` writes the rows of such a file" for suffix, way in ways.items() if path.endswith(suffix)), ""
-    )
+    way = _WAYS.get(Path(path).suffix, "")
+    way = way and f". In Python, `{way}` writes the rows of such a file"
     return SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {readable_suffixes()}{way}")
 
 
 def readable_suffixes() -> str:
-    """The extensions that are read, for a message."""
+    """The extensions that are read, for a message; capital letters are read, too."""
     return ", ".join(_SUFFIXES)
 
 
@@ -244,19 +245,18 @@ def inspect_all(
 
 
 def _start_processes() -> Any:
-    """An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them."""
+    # An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them.
     from loky import ProcessPoolExecutor, cpu_count  # 60 ms, for corpora of many files only
 
     return ProcessPoolExecutor(min(_MOST_PROCESSES, cpu_count()), initializer=_ignore_interrupts)
 
 
-def _ignore_interrupts() -> None:
-    """In another process: Ctrl-C is for this one, which ends it."""
+def _ignore_interrupts() -> None:  # the terminal sends Ctrl-C to all processes, and this one ends the others
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _inspect_piece(files: Sequence[tuple[str, FileStatus | None]]) -> list[Inspected | SourceError]:
-    """Inspect some files, in another process. Equal columns become one object, which is sent once."""
+    # Equal columns become one object, which is pickled once.
     with ThreadPoolExecutor(_THREADS) as threads:
         all_inspected = list(threads.map(_inspect_or_error, *zip(*files, strict=True)))
     distinct: dict[pa.Schema | None, pa.Schema | None] = {}
@@ -269,7 +269,7 @@ def _inspect_piece(files: Sequence[tuple[str, FileStatus | None]]) -> list[Inspe
 
 
 def _inspect_unopened(path: str, listed: FileStatus | None, earlier: InputFile | None) -> Inspected | None:
-    """A file of which a store's listing, or an earlier session, tells everything; None if it must be opened."""
+    # A file of which a store's listing, or an earlier session, tells everything; None if it must be opened.
     if listed is None or listed.tag is None:
         return None
     mark = tagged(listed.tag)
@@ -300,7 +300,7 @@ def inspect(path: str, listed: FileStatus | None = None) -> Inspected:
     if kind is None:
         raise unread(path)
     try:
-        status = listed or storage.file_status(path)
+        status = listed or storage.file_status(path)  # before the content: a write in between is noticed by this status
         mark, size = fingerprint(status), status.size
         extent: int | None
         schema = beginning = None
@@ -387,10 +387,14 @@ def _parquet_footer(status: FileStatus) -> pq.FileMetaData:
 
 def parquet_metadata(path: str, size: int) -> pq.FileMetaData:
     """The footer of a Parquet file of a size in bytes. Raises `OSError`, and `ValueError` if it isn't one."""
+    # Footers of up to 64 KiB come with the first request; the default block of 4 MiB would read rows for nothing.
     with storage.open_read(path, size, _START_BYTES) as stream:
         return pq.read_metadata(stream)
 
 
 def limit_files(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:
-    """The files with their extents replaced by `ends` (None: unchanged)."""
+    """The files with their extents replaced by `ends` (None: unchanged), of which one is given for each file.
+
+    By this `--limit` ends the corpus: what lies behind an end isn't read, and isn't missing.
+    """
     return [file if end is None else replace(file, extent=end) for file, end in zip(files, ends, strict=True)]

@@ -10,8 +10,7 @@ from ray.data.block import BlockMetadata
 from pipelines.data.corpus.readers import EndSeen, read_group
 from pipelines.data.corpus.units import Unit, group
 
-Prepare = Callable[[pa.Table], pa.Table]
-"""Makes tables of one schema of tables of raw rows."""
+Prepare = Callable[[pa.Table], pa.Table]  # makes tables of one schema of tables of raw rows
 
 
 class CorpusSource(Datasource):
@@ -32,20 +31,20 @@ class CorpusSource(Datasource):
 
     @property
     def tasks(self) -> int:
-        """The number of read tasks."""
         return len(self._groups)
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes on disk, which is of the right order of magnitude for the rows in memory."""
+        # Bytes on disk: Ray Data only asks for the order of magnitude of the rows in memory.
         return sum(map(_size, self._groups))
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        """One task per group, whatever `parallelism` is: a unit is the smallest piece that can be read independently."""
+        # One task per group, whatever `parallelism` is: a unit is the smallest piece that can be read independently.
         return [
             ReadTask(
                 functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare),
+                # Of JSON only reading tells the number of rows, so Ray gets none.
                 BlockMetadata(num_rows=None, size_bytes=_size(units), exec_stats=None, input_files=(units[0].file.path,)),
             )
             for units in self._groups

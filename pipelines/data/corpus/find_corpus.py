@@ -29,7 +29,7 @@ from pipelines.data.corpus.corpus_files import (
 from pipelines.data.storage import FileStatus, error_text
 
 _COMPARED_FILES = 10  # with whose rows a document of a folder is compared
-_NOTE_EVERY_S = 10.0
+_NOTE_EVERY_S = 10.0  # while files are opened, which takes minutes of a million
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 
 
@@ -42,8 +42,7 @@ class Corpus(NamedTuple):
 
     files: list[InputFile]
     left_out: list[str]
-    schemas: Mapping[str, pa.Schema] = MappingProxyType({})
-    """The columns of the Parquet files that were opened, by path; equal ones are one object."""
+    schemas: Mapping[str, pa.Schema] = MappingProxyType({})  # of Parquet files that were opened; equal ones are one object
 
 
 class _Expansion(NamedTuple):
@@ -53,13 +52,7 @@ class _Expansion(NamedTuple):
     left_out: Sequence[str] = ()
     folders: Sequence[str] = ()
     is_folder: bool = False
-    statuses: Mapping[str, FileStatus] = MappingProxyType({})
-    """What a store's listing says of the files: it spares a request for each of them."""
-
-
-def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
-    """The files behind paths, globs and folders: `find_corpus` without what is left out."""
-    return find_corpus(inputs, first_index).files
+    statuses: Mapping[str, FileStatus] = MappingProxyType({})  # a store's listing, which spares a request for each file
 
 
 def find_corpus(
@@ -80,7 +73,10 @@ def find_corpus(
     expanded = [_expand(text) for text in inputs]
     statuses = {path: status for expansion in expanded for path, status in expansion.statuses.items()}
     paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
-    _raise_problems([_no_utf8(path) for path in paths if not is_utf8(path)])
+    # Each row is named by its file, and a part can't hold another name.
+    unnamable = (path for path in paths if not is_utf8(path))
+    text = "the path {!a} isn't valid UTF-8, as the names of rows must be; rename it"
+    _raise_problems([SourceError(text.format(path)) for path in unnamable])
     unread_files = {path for expansion in expanded for path in expansion.left_out} - set(paths)
     left_out = sorted(unread_files | set(_unread_folders(expanded, paths)))
     inspected: list[Inspected] = []
@@ -98,9 +94,10 @@ def find_corpus(
         if time.monotonic() > next_note:
             notify(f"looked at {len(inspected):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
+    # `datasets.save_to_disk` writes Arrow's stream format. Without an error its documents alone would be the corpus.
     arrow = next((path for path in left_out if path.endswith(".arrow")), None)
     if arrow is not None and all(item.beginning is not None and item.beginning.is_single for item in inspected):
-        raise unread(arrow)  # a dataset that was saved to disk: beside its rows there are documents only
+        raise unread(arrow)
     documents = _documents(inspected, expanded, earlier)
     for file, _, beginning in inspected:
         if beginning is not None and beginning.layout is Layout.OTHER and file.path not in documents:
@@ -154,8 +151,9 @@ def _expand(text: str) -> _Expansion:
             folder for folder in matches.folders if not _is_hidden(Path(folder).name) or _is_hidden(Path(text).name)
         ]
         return _Expansion(paths, folders=shown_folders, statuses=statuses)
-    if paths == [storage.absolute(text)]:
+    if paths == [storage.absolute(text)]:  # a file, which is read even if its name begins with `_` or has wildcards
         return _Expansion(paths, statuses=statuses)
+    # Beside its rows a result has documents, and the responses that a filter kept: no corpus of anybody's.
     if (rows := rows_of_result(text, paths)) is not None:
         return _Expansion(rows, statuses=statuses)
     outputs = results_below(text, paths)
@@ -174,7 +172,7 @@ def _expand(text: str) -> _Expansion:
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """The paths relative to the deepest folder that all of them are in."""
+    # The paths relative to the deepest folder that all of them are in.
     folders = [path.split("/")[:-1] for path in paths]
     common = sum(1 for _ in itertools.takewhile(lambda level: len(set(level)) == 1, zip(*folders, strict=False)))
     return ["/".join(path.split("/")[common:]) for path in paths]
@@ -182,10 +180,6 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 def _is_hidden(relative: str) -> bool:
     return any(piece.startswith((".", "_")) for piece in Path(relative).parts)
-
-
-def _no_utf8(path: str) -> SourceError:
-    return SourceError(f"the path {path!a} isn't valid UTF-8, as the names of rows must be; rename it")
 
 
 def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:
@@ -202,37 +196,30 @@ def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:
 
 def _unread_folders(expanded: Sequence[_Expansion], paths: Sequence[str]) -> Iterable[str]:
     """The topmost folders that patterns match, and below which no input reads any of the `paths`, which are sorted."""
-    named = ""
+    named = "\0"
     # Sorted with a trailing slash, so that what is below a folder follows it directly. Without the slash `a-b` would come
     # between `a` and `a/b`, because "-" sorts before "/".
     for folder in sorted({f"{folder.rstrip('/')}/" for expansion in expanded for folder in expansion.folders}):
         first = bisect.bisect_left(paths, folder)
-        is_read = first < len(paths) and paths[first].startswith(folder)
-        if not is_read and not (named and folder.startswith(named)):
+        is_read = any(path.startswith(folder) for path in paths[first : first + 1])
+        if not is_read and not folder.startswith(named):
             named = folder
             yield folder.removesuffix("/")
 
 
 def _raise_problems(problems: Sequence[SourceError]) -> None:
-    """Raise a single error for all files that can't be read, if there are any. The first 20 are named."""
+    # Raise a single error for all files that can't be read, if there are any. The first 20 are named.
     if len(problems) == 1:
         raise problems[0]
-    if not problems:
-        return
-    more = len(problems) - _MAX_NAMED
-    raise SourceError(
-        "\n  ".join(
-            [
-                f"{len(problems):,} input files can't be read:",
-                *map(str, problems[:_MAX_NAMED]),
-                *([f"and {more:,} more"] if more > 0 else []),
-            ]
-        )
-    ) from problems[0]
+    if problems:
+        texts = [f"{len(problems):,} input files can't be read:", *map(str, problems[:_MAX_NAMED])]
+        if len(problems) > _MAX_NAMED:
+            texts.append(f"and {len(problems) - _MAX_NAMED:,} more")
+        raise SourceError("\n  ".join(texts)) from problems[0]
 
 
 def left_out_message(paths: Sequence[str]) -> str:
-    """The message about files that are left out of a corpus."""
+    """The message about files that are left out of a corpus; at most 20 are named."""
     return (
         f"Left out, as Assay reads rows in {readable_suffixes()} of a folder, and of what a pattern matches no folder: "
         f"{first_of(paths, _MAX_NAMED)}"

@@ -3,8 +3,7 @@
 Arrow's `to_pylist` raises for a whole table at a single one of them: a time outside of the years 1 to 9999 (such as the
 `infinity` of a database), one in a zone that this machine doesn't know, text that isn't UTF-8. No row may end a run.
 
-Ray has columns of pickled objects and of tensors, whose values are arrays of numpy: these become lists. Times of day in
-nanoseconds become text, since Python's have microseconds.
+Ray has columns of pickled objects and of tensors, whose values are arrays of numpy: these become lists.
 """
 
 from enum import Enum
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.data.corpus.arrow_types import replaced
-
 
 class Unconvertible(Enum):
     """What stands for a value that Python has no object for: no text, and not null, or a row would be read without it."""
@@ -22,14 +19,15 @@ class Unconvertible(Enum):
     VALUE = "unconvertible"
 
 
-_ERRORS = (OverflowError, ValueError)  # those of Arrow and of decoding text are ValueErrors
+# Arrow's own errors and those of decoding text are ValueErrors; a time zone that this machine lacks is one, too.
+_ERRORS = (OverflowError, ValueError)
 
 
 def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconvertible.VALUE) -> list[dict[str, Any]]:
-    """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for."""
-    for index, field in enumerate(table.schema):
-        if (kind := replaced(field.type, _exact)) != field.type:
-            table = table.set_column(index, field.with_type(kind), table.column(index).cast(kind))
+    """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for.
+
+    Of a list or a struct only that member is replaced: `filter` writes the others, and a conversation with it is rejected.
+    """
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except _ERRORS:
@@ -41,17 +39,19 @@ def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconv
     return rows
 
 
-def _exact(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if kind == pa.time64("ns") else kind
-
-
 def is_container(arrow_type: pa.DataType) -> bool:
-    """Whether values of this type may be objects that Arrow knows nothing of, as in Ray's columns of objects and tensors."""
+    """Whether values of this type may be objects that Arrow knows nothing of.
+
+    Ray has extension types for columns of pickled objects and of tensors.
+    """
     return isinstance(arrow_type, pa.BaseExtensionType)
 
 
 def plain(value: Any) -> Any:
-    """A value with lists in place of numpy's arrays, and None in place of NaN and pandas' NA and NaT, inside of it too."""
+    """A value with lists in place of numpy's arrays, and None in place of NaN and pandas' NA and NaT.
+
+    Members of lists and of objects are replaced, too.
+    """
     import pandas as pd  # comes with Ray Data, whose values alone need it
 
     if isinstance(value, np.ndarray | list | tuple):
@@ -63,14 +63,12 @@ def plain(value: Any) -> Any:
 
 def _values(column: pa.Array | pa.ChunkedArray, unconvertible: object) -> list[Any]:
     try:
-        values: list[Any] = column.to_pylist()
+        return column.to_pylist()
     except _ERRORS:
-        values = [_value(scalar, unconvertible) for scalar in column]
-    return values
+        return [_value(scalar, unconvertible) for scalar in column]
 
 
 def _value(scalar: pa.Scalar, unconvertible: object) -> Any:
-    """The value of a scalar; of a list or a struct with an unconvertible member, all others as they are."""
     try:
         return scalar.as_py()
     except _ERRORS:

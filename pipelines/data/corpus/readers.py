@@ -21,29 +21,21 @@ from actors.errors import SourceError
 from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.corpus_files import (
-    FileKind,
-    InputFile,
-    Range,
-    check_untouched,
-    damage_advice,
-    status_before,
-)
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, damage_advice, status_before
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 
 FILE, START, END, NOTE, RECORD = "_file", "_start", "_end", "_note", "record"
 PREPARED = "_prepared"  # the pickled row that `pipelines.run.prepare` adds
+# Columns added beside those of the input; an input column of such a name would overwrite ours.
 RESERVED = frozenset({FILE, START, END, NOTE, PREPARED})
-"""Columns added beside those of the input; an input column of such a name would overwrite ours."""
-
 BLANK = "blank"
 _BLOCK_BYTES = 4 * 2**20  # of records in a table, and of one read; a table ends at this or at _BLOCK_ROWS
 _BLOCK_ROWS = 1024
-_BUFFER = 64 * 1024
-_SEEN_BYTES = 64
+_BUFFER = 64 * 1024  # of decompressed bytes; `readline` of an unbuffered stream takes them one by one
+_SEEN_BYTES = 64  # the first line of a Git LFS pointer has 43
 _MEASURED_ELEMENTS = 100
-_SMALL_BYTES = 2**20
+_SMALL_BYTES = 2**20  # from here on the bytes take longer than the round trips
 _READ_AHEAD = 16  # small objects of a store that a task reads concurrently; it holds their rows
 
 JSON_SCHEMA = pa.schema(
@@ -52,7 +44,10 @@ JSON_SCHEMA = pa.schema(
 
 
 class RawRow(NamedTuple):
-    """One JSON record, unparsed. `note` is `blank`, the `Reason` why the record wasn't kept, or None."""
+    """One JSON record, unparsed. `note` is `blank`, the `Reason` why the record wasn't kept, or None.
+
+    `record` is None with a note. Positions are as in `corpus_files`.
+    """
 
     start: int
     end: int
@@ -60,8 +55,7 @@ class RawRow(NamedTuple):
     record: bytes | None
 
 
-EndSeen = Callable[[InputFile, int], None]
-"""Called with a file and its extent once the file was read to its end."""
+EndSeen = Callable[[InputFile, int], None]  # called with a file and its extent once it was read to its end
 
 
 def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
@@ -71,12 +65,12 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
     """
     before = status_before(unit.file)
     if unit.file.kind is FileKind.PARQUET:
-        tables = _parquet_tables(unit)
+        tables = _parquet_tables(unit)  # whose columns are read as they are; JSON is parsed later, record by record
     else:
         tables = _json_tables(unit, raw_rows(unit, max_record_bytes))
     extent = 0
     for table, end in _while_untouched(tables, before):
-        extent = max(extent, end)
+        extent = max(extent, end)  # also of an empty table, after rows that are all done
         if table.num_rows:
             yield table
     if unit.file.extent is None:
@@ -102,13 +96,16 @@ def _while_untouched(tables: Iterator[tuple[pa.Table, int]], before: FileStatus)
 
 
 def read_group(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
-    """Read units one after the other, as `read` does; tables of small files are joined, up to the size of a block."""
+    """Read units one after the other, as `read` does; tables of small files are joined, up to the size of a block.
+
+    Without this each file of ten rows would be a block of ten rows, and an engine would get as few at a time.
+    """
     tables = itertools.chain.from_iterable(_unit_tables(units, max_record_bytes, end_seen))
     return _join(tables) if len(units) > 1 else tables
 
 
 def _unit_tables(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[Iterable[pa.Table]]:
-    """The tables of each unit, in order. Small ones of a store are read concurrently, as each takes several round trips."""
+    # The tables of each unit, in order. Small ones of a store are read concurrently, as each takes several round trips.
     tables_of = functools.partial(read, max_record_bytes=max_record_bytes, end_seen=end_seen)
     with ThreadPoolExecutor(_READ_AHEAD) as threads:
         for are_small, neighbours in itertools.groupby(units, key=_is_small_object):
@@ -135,7 +132,10 @@ def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def bytes_per_position(file: InputFile) -> float:
-    """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte."""
+    """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte.
+
+    For progress and estimates of files of which only reading tells the extent.
+    """
     with open_read(file.path, file.size) as stream:
         if file.kind is FileKind.ARRAY:
             elements = itertools.islice(_cut_values(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
@@ -229,7 +229,7 @@ def _read_lines(stream: IO[bytes], start: int, stop: int | None, limit: int) -> 
 
 
 def _first_line_start(stream: IO[bytes], start: int, limit: int) -> int:
-    """The first position at or after `start` where a line starts: a line that began earlier is the previous unit's."""
+    # The first position at or after `start` where a line starts: a line that began earlier is the previous unit's.
     if start == 0:
         return 0
     stream.seek(start - 1)  # one byte earlier: if that byte is a line break, a line starts exactly at `start`
@@ -238,7 +238,7 @@ def _first_line_start(stream: IO[bytes], start: int, limit: int) -> int:
 
 
 def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
-    """The next line and its length in bytes. A line longer than `limit` is None, and is skipped block by block."""
+    # The next line and its length in bytes. A line longer than `limit` is None, and is skipped block by block.
     line = stream.readline(limit + 1)
     if len(line) <= limit or line.endswith(b"\n"):
         return line, len(line)
@@ -251,8 +251,8 @@ def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
 # A whole string, or one structural character. A lone quote matches only where the string's end isn't in the buffer yet.
 # The repetition is possessive (`*+`): with backtracking, a string whose end is missing would take exponential time.
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*+"|[\[\]{},"]', re.DOTALL)
+# What may stand before and between the arrays and objects of a file: white space, commas, the mark of a joined file.
 _BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*")
-"""What may stand before and between the arrays and objects of a file: white space, commas, the mark of a joined file."""
 
 
 def _values(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]:
@@ -313,7 +313,7 @@ def _cut_values(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
 
 
 def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, bool]:
-    """The depth within a row, whether it is an array's, and whether it ends, after a token."""
+    # The depth within a row, whether it is an array's, and whether it ends, after a token.
     if token in b"[{":
         return depth + 1, in_array, False
     if token in b"]}" and depth:
@@ -323,8 +323,7 @@ def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, boo
 
 
 def _parquet_tables(unit: Unit) -> Iterator[tuple[pa.Table, int]]:
-    if unit.range is None:  # never from `cut`, since the extent of a Parquet file is known
-        return
+    assert unit.range is not None  # `cut` gives one, since the extent of a Parquet file is known
     start = unit.range.start
     with open_read(unit.file.path, unit.file.size) as stream, pq.ParquetFile(stream) as parquet:
         schema = without_views(parquet.schema_arrow)
@@ -342,11 +341,11 @@ def _parquet_tables(unit: Unit) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:
-    """The batches of a range of row ordinals; of each row group that overlaps it, only the rows in the range."""
+    # The batches of a range of row ordinals; of each row group that overlaps it, only the rows in the range.
     start = 0
     for group in range(parquet.num_row_groups):
         end = start + parquet.metadata.row_group(group).num_rows
-        if start < rows.end and end > rows.start:
+        if start < rows.end and end > rows.start:  # others aren't read; those at the ends of the range are read whole
             position = start
             for batch in parquet.iter_batches(_batch_rows(parquet.metadata.row_group(group)), row_groups=[group]):
                 first, last = max(position, rows.start), min(position + batch.num_rows, rows.end)
@@ -357,5 +356,5 @@ def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:
 
 
 def _batch_rows(group: pq.RowGroupMetaData) -> int:
-    """Rows per batch of a row group: at most `_BLOCK_ROWS`, and few enough to hold about `_BLOCK_BYTES`."""
+    # Rows per batch of a row group: at most `_BLOCK_ROWS`, and few enough to hold about `_BLOCK_BYTES`.
     return max(1, min(_BLOCK_ROWS, _BLOCK_BYTES * group.num_rows // max(group.total_byte_size, 1)))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, parquet_metadata
 
+# What opening a file costs, as bytes read in the same time. A file of less counts as this much.
 _FILE_BYTES = 8 * 1024
-"""What opening a file costs, as bytes read in the same time. A file of less counts as this much."""
 _LEAST_TASK_BYTES = 2**20
+# Tasks of a corpus that is smaller than this many full ones, so that they are spread over a cluster's processors.
 _EVEN_TASKS = 256
-"""Tasks of a corpus that is smaller than this many full ones, so that they are spread over a cluster's processors."""
+# Tasks of the largest corpus. Ray Data's driver holds about 4 KB of each, and plans them before the first one starts.
 _MOST_TASKS = 20_000
-"""Tasks of the largest corpus. Ray Data's driver holds about 4 KB of each, and plans them before the first one starts."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Approximate bytes on disk."""
+        # Approximate bytes on disk, by which units are grouped to tasks.
         if self.range is None or not self.file.extent:
             return self.file.size
         if self.file.kind is FileKind.JSONL:  # whose extent may be cut by a limit, while its size is that of the whole file
@@ -40,7 +40,11 @@ class Unit:
 
 
 def task_bytes(total_bytes: int, unit_bytes: int) -> int:
-    """Bytes per read task of a corpus of `total_bytes`: at most `unit_bytes`, unless the tasks would be too many."""
+    """Bytes per read task of a corpus of `total_bytes`.
+
+    At most `unit_bytes`, unless the tasks would then be more than 20,000. A small corpus has tasks of 1 MiB, or of
+    `unit_bytes` if that is less.
+    """
     return max(min(unit_bytes, max(_LEAST_TASK_BYTES, total_bytes // _EVEN_TASKS)), total_bytes // _MOST_TASKS)
 
 
@@ -53,7 +57,12 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
     if remaining is None:
         return [Unit(file, None, tuple(done))]
     if file.kind is FileKind.JSONL:
-        return [Unit(file, piece) for gap in remaining for piece in _pieces(gap, unit_bytes)]
+        # A cut needs no look at the file: a line belongs to the piece in which it starts (`readers`).
+        return [
+            Unit(file, Range(start, min(start + unit_bytes, gap.end)))
+            for gap in remaining
+            for start in range(gap.start, gap.end, unit_bytes)
+        ]
     if file.kind is FileKind.PARQUET:
         # A small file isn't opened for its row groups: a corpus may have a million of them.
         pieces = remaining if file.size <= unit_bytes else _row_ranges(file, remaining, unit_bytes)
@@ -76,11 +85,6 @@ def group(units: Iterable[Unit], max_bytes: int) -> Iterator[list[Unit]]:
         yield members
 
 
-def _pieces(gap: Range, size: int) -> Iterable[Range]:
-    for start in range(gap.start, gap.end, size):
-        yield Range(start, min(start + size, gap.end))
-
-
 def _row_ranges(file: InputFile, gaps: Iterable[Range], unit_bytes: int) -> Iterator[Range]:
     """Cut gaps in a Parquet file where row groups end: after as many of them as `unit_bytes` hold, or a single larger one.
 
@@ -100,7 +104,10 @@ def _row_ranges(file: InputFile, gaps: Iterable[Range], unit_bytes: int) -> Iter
 
 
 def row_groups(file: InputFile) -> list[Range]:
-    """The ranges of rows of a Parquet file's row groups that have any."""
+    """The ranges of rows of a Parquet file's row groups that have any.
+
+    Raises `OSError`, and `ValueError` if the file isn't Parquet any more. One small read: the footer.
+    """
     metadata = parquet_metadata(file.path, file.size)
     ends = itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     return [Range(start, end) for start, end in itertools.pairwise((0, *ends)) if start < end]

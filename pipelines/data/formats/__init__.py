@@ -5,28 +5,18 @@ shape = detect(sample)                         # or SHAPES["messages"]
 row_requests = requests(shape, row, turns="final")   # RowRequests: what to score, and what is rejected
 """
 
+from pipelines.data.formats.calls import calls_without_tools
 from pipelines.data.formats.content import with_policy_system
-from pipelines.data.formats.lines import MAX_DEPTH, parse
+from pipelines.data.formats.lines import parse
 from pipelines.data.formats.mixed import MIXED, check_mixed, explain_detection, formats, prompt_formats
 from pipelines.data.formats.own_columns import OwnColumns, check_column, with_fields
-from pipelines.data.formats.registry import (
-    PROMPT_READER,
-    PROMPT_SHAPES,
-    ROW_READER,
-    SHAPES,
-    Turns,
-    detect,
-    requests,
-    unread_texts,
-)
+from pipelines.data.formats.registry import PROMPT_READER, PROMPT_SHAPES, ROW_READER, SHAPES, detect, passed_over, requests
 from pipelines.data.formats.row_shape import RowShape
-from pipelines.data.formats.rows import CANDIDATE, ONLY_RESPONSE, Row, RowRequests, Unjudgeable
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import CANDIDATE, ONLY_RESPONSE, RowRequests, Shape, Unjudgeable
 from pipelines.data.formats.written_out import is_written_out, note_repeated_prompts, take_apart
 
 __all__ = [
     "CANDIDATE",
-    "MAX_DEPTH",
     "MIXED",
     "ONLY_RESPONSE",
     "PROMPT_READER",
@@ -34,12 +24,11 @@ __all__ = [
     "ROW_READER",
     "SHAPES",
     "OwnColumns",
-    "Row",
     "RowRequests",
     "RowShape",
     "Shape",
-    "Turns",
     "Unjudgeable",
+    "calls_without_tools",
     "check_column",
     "check_mixed",
     "detect",
@@ -48,10 +37,10 @@ __all__ = [
     "is_written_out",
     "note_repeated_prompts",
     "parse",
+    "passed_over",
     "prompt_formats",
     "requests",
     "take_apart",
-    "unread_texts",
     "with_fields",
     "with_policy_system",
 ]

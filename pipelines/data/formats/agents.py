@@ -41,13 +41,14 @@ Read = Callable[[Row], RowRequests]
 
 
 def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
-    """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's tools.
+    """`read`, of each agent's last turn, and `read_turns`, of all, for a `Shape`. The first agent has the row's tools.
 
     A row's `system` is no prompt of its agents', whose formats have a place for theirs: in Gym it is a field of the task.
     """
 
     def read(is_last: bool, row: Row) -> RowRequests:
         all_agents = agents(row)
+        # A reward is looked up by its name: with two turns of one name, one of them would get the other's.
         ids = (name for agent in all_agents for name in (agent.prefix, *(turn.name for turn in agent.turns)) if name)
         if repeated := [name for name, count in Counter(ids).items() if count > 1]:
             raise Rejected(Reason.WRONG_TYPE, f"two agents or turns with the same ids: {repeated[0][:80]!a}")
@@ -62,7 +63,10 @@ def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
-    """The objects of an optional list. Raises `Rejected` for anything else."""
+    """The objects of an optional list.
+
+    Raises `Rejected` as `wrong_type` for anything else: what is passed over might be a part of a context.
+    """
     if is_blank(value):
         return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
@@ -71,7 +75,7 @@ def objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def _judge(agent: Agent, is_last: bool, row: Row) -> RowRequests:
-    """The agent's last turn, or all of them. What follows the last one, such as the outputs of its calls, isn't needed."""
+    # What follows the last turn, such as the outputs of its calls, isn't needed, and may be missing.
     named = [(turn.name, place) for place, turn in enumerate(agent.turns) if turn.name is not None]
     if not named:
         name = f"{agent.prefix}{ONLY_RESPONSE}"

@@ -3,29 +3,28 @@
 What can't be read whole is `Rejected` as `tool_call`, with what was wrong: nobody must be judged by a part of a call.
 """
 
-import ast
 import json
-from collections.abc import Mapping
-from io import StringIO
-from token import NAME
-from tokenize import generate_tokens
+from collections.abc import Iterable, Mapping
 
 from actors.errors import Rejected
-from actors.records import Reason, Role, ToolCall
+from actors.records import Reason, Role, ScoreRequest, ToolCall
 from pipelines.data.formats.lines import parse_json
-from pipelines.data.formats.rows import Row
+from pipelines.data.formats.rows import Row, RowRequests
 from pipelines.data.formats.values import describe, is_blank
 
+# ShareGPT's names of an assistant that calls tools in its turn, whose text is the calls as JSON.
 CALLERS = ("function_call", "tool_call")
-"""ShareGPT's names of an assistant that calls tools in its turn, whose text is the calls as JSON."""
+# The fields of calls in a message: OpenAI's, its older one, and that of OLMo and Dolci, whose Python syntax is refused.
 _CALLS = ("tool_calls", "function_call", "function_calls")
-"""The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci."""
-_PYTHON = "function_calls"  # whose text may be calls in Python's syntax
-_TOOLS = ("tools", "functions")
+# The fields of tools: `tools_json` in nemotron-agentic-v1 as cleaned for training, `available_tools` in Toucan.
+_TOOLS = ("tools", "functions", "tools_json", "available_tools")
+# Those of SmolTalk2 in `chat_template_kwargs`, as texts that its template writes out.
+_WRITTEN_TOOLS = ("xml_tools", "python_tools")
+# The fields of calls and tools that a message may have; in Parquet all messages have them, most of them null.
 FIELDS = frozenset((*_CALLS, *_TOOLS))
-"""The fields of calls and tools that a message may have; in Parquet all messages have them, most of them null."""
+# The most calls in a turn (OpenAI's bound of parallel ones), and characters of a call's arguments, which are looked for in
+# each prompt.
 _MOST_CALLS, _MOST_ARGUMENTS = 128, 2**18
-"""The most calls in a turn (OpenAI's bound of parallel ones), and characters of a call's arguments."""
 
 
 def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None) -> tuple[ToolCall, ...]:
@@ -43,45 +42,13 @@ def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None
         raise _refusal(f"calls in {' and in '.join(fields)} of a message of the {role}; only the assistant calls tools")
     if len(fields) > 1:
         raise _refusal(f"calls in {' and in '.join(fields)}")
-    values = [_from_text(value, key) if isinstance(value, str) else _without_null(value) for key, value in fields.items()]
+    values = [_from_json(value, key) if isinstance(value, str) else _without_null(value) for key, value in fields.items()]
     calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
+    # verifiers saves each call as a JSON text of its own.
+    calls = [_from_json(call, "a call") if isinstance(call, str) else call for call in calls]
     if len(calls) > _MOST_CALLS:
         raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
     return tuple(map(_call, calls))
-
-
-def _from_text(text: str, key: str) -> object:
-    if key != _PYTHON or text.lstrip().startswith(("[", "{")):
-        return _from_json(text, key)
-    try:
-        calls = list(map(_python_call, ast.parse(text.strip()).body)) if len(text) <= _MOST_ARGUMENTS else []
-        # Python takes some letters for others, so such a name would be another than the text has.
-        words = (token.string for token in generate_tokens(StringIO(text.strip()).readline) if token.type == NAME)
-        if calls and (text.isascii() or all(map(str.isascii, words))):
-            return calls
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        pass
-    raise _refusal(f"{key} that aren't JSON, nor lines of name(argument=value): {text[:40]!a}")
-
-
-def _python_call(statement: ast.stmt) -> object:
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute() as function, args=[], keywords=keywords)):
-            name = ast.unparse(function)
-            values = {keyword.arg: ast.literal_eval(_JsonWords().visit(keyword.value)) for keyword in keywords}
-            # JSON has no tuples, and no numbers for names. Of two arguments of one name, one would be lost.
-            is_json = len(values) == len(keywords) and json.loads(json.dumps(values)) == values
-            if is_json and all(map(str.isidentifier, name.split("."))):
-                return {"name": name, "arguments": values}
-    raise ValueError(statement)
-
-
-class _JsonWords(ast.NodeTransformer):
-    """OLMo writes some values as JSON has them."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        words = {"null": None, "true": True, "false": False}
-        return ast.Constant(words[node.id]) if node.id in words else node
 
 
 def tools_of(row: Row) -> tuple[str, ...]:
@@ -93,9 +60,28 @@ def tools_of(row: Row) -> tuple[str, ...]:
     inner = row.get("input")  # of OpenAI's preference files, beside the messages
     places = (row, inner) if isinstance(inner, Mapping) else (row,)
     fields = [tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))]
+    arguments = row.get("chat_template_kwargs")
+    if isinstance(arguments, Mapping):
+        fields += [_written_tools(key, arguments[key]) for key in _WRITTEN_TOOLS if not is_blank(arguments.get(key))]
     if len(set(fields)) > 1:
         raise _refusal(f"{len(fields)} fields with different tools, {' or '.join(_TOOLS)}; one is expected")
     return fields[0] if fields else ()
+
+
+def _written_tools(key: str, value: object) -> tuple[str, ...]:
+    if tools := _tools(value):
+        return tools
+    raise _refusal(f"{key} that are {describe(value)}; the JSON text of each tool is expected, or a field `tools`")
+
+
+def calls_without_tools(rows: Iterable[RowRequests]) -> int:
+    """How many rows have calls of tools in what is judged or before it, and no tools."""
+    return sum(any(map(_only_calls, row.requests)) for row in rows)
+
+
+def _only_calls(request: ScoreRequest) -> bool:
+    calls = (*(turn.calls for turn in request.context), *(response.calls for response in request.responses))
+    return not request.tools and any(calls)
 
 
 def _tools(value: object) -> tuple[str, ...]:
@@ -107,7 +93,6 @@ def _tools(value: object) -> tuple[str, ...]:
 
 
 def _opened_tools(value: object) -> object:
-    """What a text holds that begins as an object or a list of JSON; anything else as it is."""
     return _from_json(value, "tools") if isinstance(value, str) and value.lstrip().startswith(("[", "{")) else value
 
 
@@ -138,12 +123,13 @@ def _call(value: object) -> ToolCall:
     written = _written(parsed, what)
     if len(written) > _MOST_ARGUMENTS:
         raise _refusal(f"{what} of {len(written):,} characters; at most {_MOST_ARGUMENTS:,}")
-    _written([name, number, parsed], what)  # an escape in it may be half a surrogate pair
+    _written([name, number, parsed], what)  # raises: an escape in any of them may be half a surrogate pair
     return ToolCall(name, written, number if isinstance(number, str) and number.strip() else None)
 
 
 def _named(value: object, what: str) -> tuple[str, Mapping[str, object]]:
     """The name of a function, and OpenAI's object that has it, which may stand alone or under `function`."""
+    # `type` may be missing, as in OpenAI's older form; of another type, such as `custom`, nobody here knows the arguments.
     function = value.get("function", value) if isinstance(value, dict) else value
     kind = value.get("type") if isinstance(value, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
@@ -161,6 +147,7 @@ def _from_json(text: str, what: str) -> object:
 
 def _written(value: object, what: str) -> str:
     try:
+        # One spelling for all files, so that equal calls are equal prompts, whatever white space and escapes a file has.
         written = json.dumps(value, ensure_ascii=False, allow_nan=False)
         written.encode()
     except UnicodeEncodeError:
@@ -171,7 +158,7 @@ def _written(value: object, what: str) -> str:
 
 
 def _without_null(value: object) -> object:
-    """Without members that are null: in Parquet every object has the keys of all others. TRL leaves them out, too."""
+    # Without members that are null: in Parquet every object has the keys of all others. TRL leaves them out, too.
     if isinstance(value, dict):
         return {key: _without_null(member) for key, member in value.items() if member is not None}
     return list(map(_without_null, value)) if isinstance(value, list) else value

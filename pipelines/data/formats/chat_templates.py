@@ -18,7 +18,7 @@ from actors.records import Message, Role
 
 
 class ParsedPrompt(NamedTuple):
-    """The turns before the response, and the response, which may be empty."""
+    """The turns before the response, and the response, which is empty in a prompt that nobody has answered."""
 
     context: tuple[Message, ...]
     response: str
@@ -36,17 +36,12 @@ class TurnMarks(NamedTuple):
 class PolicyTemplate:
     """The marks of a chat template, as clients' tokenizers write it out."""
 
-    begin: re.Pattern[str]
-    """Matches what stands before the first turn: the beginning-of-text token, and padding on the left."""
+    begin: re.Pattern[str]  # what stands before the first turn: the beginning-of-text token, and padding on the left
     turns: tuple[TurnMarks, ...]
-    tokens: re.Pattern[str]
-    """Matches any token of the template; content ends at the first one."""
-    ends: tuple[str, ...]
-    """Strings that may follow the response: end tokens, and padding on the right."""
-    trims: bool = False
-    """Whether white space around content is the template's, not the speaker's."""
-    preamble: re.Pattern[str] = re.compile(r"(?!)")
-    """Matches the text that the template adds to a system turn by itself; by default nothing."""
+    tokens: re.Pattern[str]  # any token of the template; content ends at the first one
+    ends: tuple[str, ...]  # what may follow the response: end tokens, and padding on the right
+    trims: bool = False  # whether white space around content is the template's, not the speaker's
+    preamble: re.Pattern[str] = re.compile(r"(?!)")  # what the template adds to a system turn by itself; here nothing
 
     def split(self, query: str, prompt: str | None = None) -> ParsedPrompt | None:
         """The messages of a text that ends with a response; None if it doesn't match this template.
@@ -78,7 +73,10 @@ class PolicyTemplate:
         return None
 
     def begins(self, text: str) -> bool:
-        """Whether a text begins as one in this template does, whether the rest of it matches or not."""
+        """Whether a text begins as one in this template does, whether the rest of it matches or not.
+
+        By this a corpus is told to be written out, so that a text that breaks off is rejected instead of judged as words.
+        """
         beginning = self.begin.match(text)
         if beginning is None:
             return False
@@ -87,18 +85,16 @@ class PolicyTemplate:
         return is_header or self._match_header(text, beginning.end()) is not None
 
     def without_end(self, response: str) -> str:
-        """A response without the end tokens and padding after it."""
         return response[: self._content_end(response)]
 
     def _match_header(self, text: str, position: int) -> tuple[TurnMarks, int] | None:
-        """The marks of the turn whose header stands at this position, and where its content starts."""
         for turn in self.turns:  # in order: where two headers match, as in Llama 2's system turn, the first one counts
             if header := turn.header.match(text, position):
                 return turn, header.end()
         return None
 
     def _build_result(self, turns: list[Message], rest: str) -> ParsedPrompt:
-        """The result: templates add empty system turns, which are left out; what ends the response is cut off `rest`."""
+        # Templates add empty system turns, which no conversation of messages has.
         messages = [Message(turn.role, self._content(turn)) for turn in turns]
         context = tuple(message for message in messages if message.role is not Role.SYSTEM or message.content.strip())
         response = rest[: self._content_end(rest)]
@@ -109,7 +105,7 @@ class PolicyTemplate:
         return content.strip() if self.trims else content
 
     def _content_end(self, text: str) -> int:
-        """The position after which there are only end tokens and padding."""
+        # The position after which there are only end tokens and padding.
         if not text.endswith(self._endings):  # most texts: str.endswith is far cheaper than reversing them
             return len(text)
         ending = self._reversed_endings.match(text[::-1])
@@ -117,7 +113,7 @@ class PolicyTemplate:
 
     @cached_property
     def _endings(self) -> tuple[str, ...]:
-        """End strings, alone and with a space or a line break after them, the longest first."""
+        # With what a decoder or a line-based tool puts after a token. The longest first: one of them may end with another.
         return tuple(sorted((end + space for end in self.ends if end for space in ("", " ", "\n")), key=len, reverse=True))
 
     @cached_property
@@ -140,6 +136,7 @@ def _turn(role: Role, header: str, end: str) -> TurnMarks:
 
 _SPEAKERS = {role.value: role for role in Role}
 
+# Of Qwen, Yi and many others. A text may begin with the token of Llama or Mistral, from whose models some were trained.
 _CHATML = PolicyTemplate(
     begin=re.compile(r"(?:<s>|<\|begin_of_text\|>|<\|endoftext\|>)*+"),
     turns=_turns(r"<\|im_start\|>{}\n", _SPEAKERS, r"<\|im_end\|>\n?"),
@@ -155,6 +152,7 @@ _LLAMA_3 = PolicyTemplate(
         r"<\|(?:begin_of_text|end_of_text|start_header_id|end_header_id|eot_id|eom_id|finetune_right_pad_id)\|>"
     ),
     ends=("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|finetune_right_pad_id|>"),
+    # Llama 3.1's template writes both dates into every system turn, which no user or file has said.
     preamble=re.compile(r"\ACutting Knowledge Date: [^\n]*\nToday Date: [^\n]*(?:\n\n?|\Z)"),
 )
 # One template for both: Llama 2's differs from Mistral's in the system turn alone, and without one a text fits both.
@@ -211,6 +209,7 @@ _DEEPSEEK = PolicyTemplate(  # since V2.5
     ends=(_END, _PAD),
 )
 
+# By the names that clients give in `from_template`.
 TEMPLATES: Mapping[str, PolicyTemplate] = {
     "chatml": _CHATML,
     "llama-3": _LLAMA_3,
@@ -221,26 +220,30 @@ TEMPLATES: Mapping[str, PolicyTemplate] = {
     "phi-3": _PHI_3,
     "deepseek": _DEEPSEEK,
 }
-"""By the names that clients give in `from_template`."""
+# NeMo-Aligner's rows, whose system turns are written as they are, and which have no padding.
 NEMO_ROWS = replace(_NEMOTRON, preamble=re.compile(r"(?!)"), ends=tuple(end for end in _NEMOTRON.ends if "extra_id" in end))
-"""NeMo-Aligner's rows, whose system turns are written as they are, and which have no padding."""
 
 
-def _transcript(user: str, assistant: str, before: str, system: str = "(?!)") -> PolicyTemplate:
-    """Speakers' names with a colon or the like, each at the start of the text or where `before` matches."""
+def _transcript(user: str, assistant: str, before: str, system: str = "(?!)", begin: str = r"\s*") -> PolicyTemplate:
+    # Speakers' names with a colon or the like, each at the start of the text or where `before` matches.
     speakers = {Role.SYSTEM: system, Role.USER: user, Role.ASSISTANT: assistant}
     mark = rf"(?:{before})(?:{user}|{assistant}|{system})"
     return PolicyTemplate(
-        begin=re.compile(rf"\s*(?={user}|{system})"),
-        turns=tuple(_turn(role, rf"(?:{before})?{name}[ \t]*\n?", rf"(?={mark})") for role, name in speakers.items()),
+        begin=re.compile(rf"{begin}(?={user}|{system})"),
+        # A header takes none of the white space behind it, where the mark of the next turn begins if this one is empty.
+        turns=tuple(_turn(role, rf"(?:{before})?{name}", rf"(?={mark})") for role, name in speakers.items()),
         tokens=re.compile(mark),
         ends=("</s>", "<|endoftext|>"),
         trims=True,
     )
 
 
+# By how they look. They are less certain than templates: a speaker may quote such a line.
 TRANSCRIPTS: Mapping[str, PolicyTemplate] = {
-    "Human: ... Assistant:": _transcript("Human:", "Assistant:", r"\s*\n\s*", "System:"),  # HH-RLHF
+    # Anthropic's, of HH-RLHF and Nectar: an empty line before either name, and no system turn. Their dialogues, code and
+    # letters have lines that begin with a name, which are no turns.
+    "\n\nHuman: ... \n\nAssistant:": _transcript("Human:", "Assistant:", r"\n\n", begin=r"\n\n"),
+    "Human: ... Assistant:": _transcript("Human:", "Assistant:", r"\s*\n\s*", "System:", begin=r"(?!\n\nHuman:)\s*"),
     "### Human: ... ### Assistant:": _transcript("### Human:", "### Assistant:", r"\s*", "### System:"),  # Guanaco
     "User: ... Assistant:": _transcript("User:", "Assistant:", r"\s*\n\s*", "System:"),
     "USER: ... ASSISTANT:": _transcript("USER:", "ASSISTANT:", r"\s+|</s>", "SYSTEM:"),  # Vicuna
@@ -250,11 +253,13 @@ TRANSCRIPTS: Mapping[str, PolicyTemplate] = {
     "<|user|> ... </s>": _transcript(r"<\|user\|>", r"<\|assistant\|>", r"</s>\s*", r"<\|system\|>"),  # Zephyr
     "<|prompter|> ... <|assistant|>": _transcript(r"<\|prompter\|>", r"<\|assistant\|>", r"<\|endoftext\|>\s*"),
 }
-"""Forms of transcripts, by how they look. They are less certain than templates: a speaker may quote such a line."""
 
 
 def split_by_any(query: str, prompt: str | None = None) -> ParsedPrompt | None:
-    """The messages of a text by the only template that it matches; None if none does, or several do."""
+    """The messages of a text by the only template that it matches; None if none does, or several do.
+
+    For clients that don't say which template their policy has.
+    """
     templates = dict.fromkeys(TEMPLATES.values())  # Llama 2 and Mistral are one object, which may not count twice
     parsed = [messages for template in templates if (messages := template.split(query, prompt)) is not None]
     return parsed[0] if len(parsed) == 1 else None

@@ -4,7 +4,7 @@ Most functions take a JSON value of any type and return what it means, or raise 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
@@ -19,21 +19,22 @@ from pipelines.data.formats.rows import Answer, Exchange, Row
 from pipelines.data.formats.values import SHOWN_CHARACTERS, describe, is_blank
 
 T = TypeVar("T")
-
+# What `role` or `from` says, in lower case, and the role that it means.
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("system", "developer"), Role.SYSTEM),
     **dict.fromkeys(("user", "human", "prompter"), Role.USER),
     **dict.fromkeys(("assistant", "gpt", "chatgpt", "bard", "bing", "bot", "model", "ai", *CALLERS), Role.ASSISTANT),
     **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), Role.TOOL),
 }
-"""What `role` or `from` says, in lower case, and the role that it means."""
 
-SYSTEMS = ("system_prompt", "system")
-"""The fields that may hold a system prompt outside the turns."""
+SYSTEMS = ("system_prompt", "system")  # the fields that may hold a system prompt outside the turns
 
 
 def field(row: Row, key: str) -> object:
-    """The row's value under a key, which may be null. Raises `Rejected` if the key is missing."""
+    """The row's value under a key, which may be null.
+
+    Raises `Rejected` as `missing_field` if the row doesn't have the key.
+    """
     if key not in row:
         raise Rejected(Reason.MISSING_FIELD, key)
     return row[key]
@@ -41,7 +42,10 @@ def field(row: Row, key: str) -> object:
 
 @contextmanager
 def in_field(name: str) -> Iterator[None]:
-    """Name a field in the details of what is rejected in the block; "" names none, as where its response has its name."""
+    """Name a field in the details of what is rejected in the block.
+
+    An empty name names none, as where a response is called by its field already.
+    """
     try:
         yield
     except Rejected as rejected:
@@ -61,7 +65,11 @@ def read_field(row: Row, key: str, read: Callable[[object], T]) -> T:
 
 
 def text(value: object) -> str:
-    """A string as it is; a list of text parts concatenated without a separator."""
+    """A string as it is; a list of text parts concatenated without a separator, as chat templates do.
+
+    Raises `Rejected` for anything else, for what is blank, and for text that isn't Unicode: no tokenizer takes half of a
+    surrogate pair.
+    """
     if value is None:
         raise Rejected(Reason.EMPTY_CONTENT)
     joined = "".join(map(_part, value)) if isinstance(value, list) else value
@@ -76,8 +84,8 @@ def text(value: object) -> str:
     return joined
 
 
+# What `type` says of a part of a content that is text: in chat completions, in OpenAI's Responses, or not at all.
 _TEXT_PARTS = ("text", "input_text", "output_text", None)
-"""What `type` says of a part of a content that is text: in chat completions, in OpenAI's Responses, or not at all."""
 
 
 def _part(part: object) -> str:
@@ -88,8 +96,7 @@ def _part(part: object) -> str:
     return content
 
 
-KEYS_SHOWN = 20
-"""Keys of rows in a message; all of them would be pages."""
+_KEYS_SHOWN = 20  # in a message; all keys of a wide row would be pages
 
 
 def message(value: object) -> Message:
@@ -109,7 +116,7 @@ def message(value: object) -> Message:
         raise Rejected(Reason.UNKNOWN_ROLE, f"{name[:SHOWN_CHARACTERS]!a}; known are {', '.join(ROLES)}")
     if name.lower() in CALLERS:
         return Message(role, "", calls_of(value, role, from_text=text(field(value, content_key(value)))))
-    calls = () if FIELDS.isdisjoint(value) else calls_of(value, role)
+    calls = () if FIELDS.isdisjoint(value) else calls_of(value, role)  # nearly every turn
     if role is Role.TOOL:
         return _tool_turn(value)
     content = _text_or_none(value) if calls else text(field(value, content_key(value)))
@@ -117,7 +124,7 @@ def message(value: object) -> Message:
 
 
 def _tool_turn(value: Mapping[str, object]) -> Message:
-    """A tool's turn, whose text may be empty. Without any it is no answer: its text may stand under another key."""
+    # A tool's turn, whose text may be empty. Without any it is no answer: its text may stand under another key.
     if value.get(content_key(value)) is None:
         raise Rejected(Reason.MISSING_FIELD, f"{content_key(value)} of a tool's turn, in {describe(value)}")
     call_id = value.get("tool_call_id")
@@ -129,7 +136,6 @@ def _tool_turn(value: Mapping[str, object]) -> Message:
 
 
 def _text_or_none(turn: Mapping[str, object]) -> str:
-    """The text of a turn, empty if it has none."""
     try:
         return text(turn.get(content_key(turn)))
     except Rejected as error:
@@ -160,6 +166,7 @@ class TurnReader:
             raise Rejected(Reason.TOOL_CALL, f"an answer to the call {turn.call_id!a}; waiting for answers: {waiting}")
         if call is None and not turn.content:
             raise Rejected(Reason.EMPTY_CONTENT)
+        # OpenAI's older form names the function that answers; another name was meant for another call.
         name = value.get("name") if isinstance(value, dict) else None
         if call is not None and isinstance(name, str) and name.strip() and name != call.name:
             raise Rejected(Reason.TOOL_CALL, f"an answer of {name[:SHOWN_CHARACTERS]!a} where {call.name!a} was called")
@@ -167,22 +174,41 @@ class TurnReader:
 
 
 def role_of(value: object) -> Role | None:
-    """The role of what was meant as a message, readable or not; None if it has none that is known."""
+    """The role of what was meant as a message, readable or not; None if it has none that is known.
+
+    Never raises, as shapes are told by it.
+    """
     name = value.get(_role_key(value)) if isinstance(value, dict) else None
     return ROLES.get(name.lower()) if isinstance(name, str) else None
 
 
 def _role_key(turn: Mapping[str, object]) -> str:
-    return "from" if "from" in turn and "role" not in turn else "role"
+    # Parquet that has turns of both forms gives each of them the keys of the other one, with null.
+    return "from" if "from" in turn and turn.get("role") is None else "role"
+
+
+_CONTENTS = ("content", "value", "text")
 
 
 def content_key(turn: Mapping[str, object]) -> str:
-    """The key of the content of a message, or of a part of one."""
-    return next((key for key in ("content", "value", "text") if key in turn), "content")
+    """The key of the content of a message, or of a part of one: OpenAI's, ShareGPT's, or that of a part of text.
+
+    The first that isn't null, as in Parquet all messages have the keys of all others.
+    """
+    for key in _CONTENTS:
+        if turn.get(key) is not None:
+            return key
+    # In the 80,036 rows of nebius/SWE-agent-trajectories; a user's turn has it for another purpose, if at all.
+    if turn.get("system_prompt") is not None and role_of(turn) is Role.SYSTEM:
+        return "system_prompt"
+    return next((key for key in _CONTENTS if key in turn), "content")
 
 
 def entries(value: object) -> list[object]:
-    """A non-empty list, whose items should be messages or contain them."""
+    """A non-empty list, whose items should be messages or contain them.
+
+    Raises `Rejected`: no_messages for an empty list or null, wrong_type for anything else.
+    """
     if value is None or value == []:
         raise Rejected(Reason.NO_MESSAGES)
     if not isinstance(value, list):
@@ -205,21 +231,29 @@ def open_end(turns: list[object]) -> list[object]:
 
 
 def is_blank_system(value: object) -> bool:
-    """Whether a turn is a system prompt without text, and without tools. Raises `Rejected` for tools that can't be read."""
-    if not isinstance(value, dict) or role_of(value) is not Role.SYSTEM:
+    """Whether a turn is a system prompt without text, and without tools. Raises `Rejected` for tools that can't be read.
+
+    One without a content whose text stands under an unknown key isn't blank: it can't be read, and must not vanish.
+    """
+    if not isinstance(value, dict) or role_of(value) is not Role.SYSTEM or not is_blank(value.get(content_key(value))):
         return False
-    return is_blank(value.get(content_key(value))) and not tools_of(value)
+    has_content = value.get(content_key(value)) is not None
+    others: Collection[str] = _CONTENTS if has_content else value.keys() - {_role_key(value), "name"}
+    return all(is_blank(value.get(key)) for key in others if isinstance(value.get(key), str)) and not tools_of(value)
 
 
 def final(turns: tuple[Message, ...]) -> Exchange:
-    """The last turn, which must be the assistant's, as the response, and all turns before it as its context."""
+    """The last turn, which must be the assistant's, as the response, and all turns before it as its context.
+
+    Raises `Rejected` as `no_final_assistant` otherwise.
+    """
     if turns[-1].role is not Role.ASSISTANT:
         raise Rejected(Reason.NO_FINAL_ASSISTANT)
     return Exchange(turns[:-1], turns[-1])
 
 
 def question(value: object) -> tuple[Message, ...]:
-    """A context: the user's text, or the messages so far."""
+    """A context: the user's text, or the messages so far. Raises `Rejected`."""
     return conversation(value) if isinstance(value, list) else (Message(Role.USER, text(value)),)
 
 
@@ -238,9 +272,14 @@ def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Mes
     return (first, *turns)
 
 
-def systems(row: Row) -> tuple[object, ...]:
-    """The values of the row's system prompt fields, None where it has none."""
-    return tuple(map(row.get, SYSTEMS))
+def systems(row: Row, other_fields: Collection[str] = ()) -> tuple[object, ...]:
+    """The values of the row's system prompt fields, in the order of `SYSTEMS`; None where it has none.
+
+    `other_fields` hold something else.
+    """
+    arguments = row.get("chat_template_kwargs")  # of SmolTalk2, whose template writes them into the system turn
+    custom = arguments.get("custom_instructions") if isinstance(arguments, Mapping) else None
+    return (*(row.get(name) for name in SYSTEMS if name not in other_fields), custom)
 
 
 def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -249,14 +288,20 @@ def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]
 
 
 def with_systems(values: Sequence[object], turns: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The turns after separate system prompts, which must be the same. Raises `Rejected` if they aren't."""
+    """The turns after separate system prompts.
+
+    Raises `Rejected` as `two_system_prompts` unless all that aren't blank are the same.
+    """
     for system in values:
         turns = with_opening_system(system, turns)
     return turns
 
 
 def answer(value: object) -> Answer:
-    """A response: its text, or an assistant message. A list of several texts is rejected, as it holds several responses."""
+    """A response: its text, or an assistant message.
+
+    A list of several texts is rejected: it holds several responses, which would be judged as one text.
+    """
     if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
         raise Rejected(Reason.WRONG_TYPE, "a list of texts where one response is expected")
     if isinstance(value, dict) and not is_message(value):
@@ -275,18 +320,19 @@ def reply(context: tuple[Message, ...], value: object) -> Exchange:
     earlier, response = final(turns)
     system, prompt_turns = split_system(context)
     _, spoken = split_system(turns)
+    # TRL's explicit form has the prompt in each side once more; DPO files of others only what follows it.
     if prompt_turns and _keys(spoken[: len(prompt_turns)]) == _keys(prompt_turns):
         return Exchange(refuse_answered(with_opening_system(system and system.content, earlier)), response)
     return Exchange(append_turns(context, earlier), response)
 
 
 def split_system(turns: tuple[Message, ...]) -> tuple[Message | None, tuple[Message, ...]]:
-    """The system prompt that a conversation begins with, if it does, and the other turns."""
+    """The system prompt that a conversation begins with, None without one, and the other turns."""
     return (turns[0], turns[1:]) if turns and turns[0].role is Role.SYSTEM else (None, turns)
 
 
 def _keys(turns: tuple[Message, ...]) -> list[tuple[object, ...]]:
-    """By which turns are compared: without the white space around them."""
+    # Data sets trim a prompt in one column and not in the other.
     return [(turn.role, turn.content.strip(), turn.calls) for turn in turns]
 
 
@@ -319,7 +365,10 @@ def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tu
 
 
 def is_message(value: object) -> bool:
-    """Whether a value was meant as a message, readable or not. Used to detect shapes."""
+    """Whether a value was meant as a message, readable or not. Used to detect shapes.
+
+    A list of messages of which one is broken must still be a conversation, so that its row is rejected with that reason.
+    """
     return isinstance(value, dict) and ("role" in value or "from" in value)
 
 
@@ -339,32 +388,13 @@ def has_all(row: Row, *keys: str) -> bool:
 
 
 def with_policy_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
-    """A conversation after the policy's system prompt, unless it begins with a system prompt already."""
+    """A conversation of at least one turn after the policy's system prompt, unless it begins with one already."""
     if system is None or context[0].role is Role.SYSTEM:
         return context
     return (Message(Role.SYSTEM, system), *context)
 
 
-_MEDIA = ("image", "video", "audio")
-_UNSHOWN = frozenset({*_MEDIA, *(f"{medium}s" for medium in _MEDIA)})
-
-
-def find_unshown(row: Row) -> Rejected | None:
-    """What a row holds beside its text that a judge wouldn't be shown: pictures, or sound; None if nothing."""
-    if _UNSHOWN.isdisjoint(row):  # nearly every row, and every row is looked at
-        return None
-    for medium in _MEDIA:
-        pictured = f"<{medium}>" in repr(row) if not is_blank(row.get(medium)) else False
-        if _holds_any(row.get(f"{medium}s")) or pictured:
-            return Rejected(Reason.CONTENT_NOT_TEXT, f"{medium}s beside the text")
-    return None
-
-
-def _holds_any(value: object) -> bool:
-    return not all(map(is_blank, value)) if isinstance(value, list) else isinstance(value, dict) and bool(value)
-
-
 def keys_seen(rows: Sequence[object]) -> str:
     """The keys of the rows, the most frequent first, for an error."""
     keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
-    return first_of([ascii(key[:40]) for key, _ in keys], KEYS_SHOWN) or "none"
+    return first_of([ascii(key[:40]) for key, _ in keys], _KEYS_SHOWN) or "none"

@@ -26,12 +26,12 @@ from pipelines.data.formats.content import (
     systems,
     with_row_system,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Answer, Exchange, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import ONLY_RESPONSE, Answer, Exchange, Row, RowRequests, Shape, gather, prompt_request
 from pipelines.data.formats.turns import assistant_turns
 
+# The responses of a row by name, each as a function that gives what the row holds, or raises `Rejected`: with a call for
+# each, a bad response rejects itself alone.
 Values = Mapping[str, Callable[[], object]]
-"""The responses of a row by name, each as a function that gives what the row holds, or raises `Rejected`."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
     sides = frozenset(names.values())
 
     def of(row: Row) -> Values:
-        fields = only
+        fields = only  # with a side in the row, the other one is named, too, and rejected as missing
         if not only or not sides.isdisjoint(row):
             fields = {**(only if single in row else {}), **names}
         return {name: partial(field, row, key) for name, key in fields.items()}
@@ -73,7 +73,10 @@ def in_list(key: str, member: str | None = None) -> Responses:
 
 
 def value_of(element: object, member: str | None) -> object:
-    """A response by itself, or what an object has under the key `member`. Raises `Rejected` for what is no object."""
+    """A response by itself, or what an object has under the key `member`.
+
+    Raises `Rejected` for what is no object, or lacks the key.
+    """
     if member is None:
         return element
     if not isinstance(element, dict):

@@ -2,8 +2,10 @@
 
 import re
 
+from actors.records import Role
+from pipelines.data.formats.chat_templates import NEMO_ROWS
+
 START = "<extra_id_0>System\n"
-_HEADER = re.compile(r"\n<extra_id_1>(User|Assistant)\n")
 _TOKEN = re.compile(r"<extra_id_\d+>")
 
 
@@ -18,9 +20,11 @@ def embedded(prompt: str) -> list[dict[str, str]]:
     They must alternate and end with the user. Any other prompt is a single turn, unchanged: tokens in it are the user's
     text, and the renderer decides about them.
     """
-    _, *pieces = _HEADER.split("\n<extra_id_1>User\n" + prompt)
-    speakers, contents = pieces[::2], pieces[1::2]
-    alternate = len(speakers) % 2 == 1 and all(name == ("User", "Assistant")[i % 2] for i, name in enumerate(speakers))
-    if not alternate or any(map(is_template, contents)):
-        speakers, contents = ["User"], [prompt]
-    return [{"role": name.lower(), "content": content} for name, content in zip(speakers, contents, strict=True)]
+    single = [{"role": Role.USER.value, "content": prompt}]
+    # Most prompts have no token. A system turn after the user's is none of a conversation, and an empty one would vanish.
+    if "<extra_id_1>" not in prompt or "<extra_id_0>" in prompt:
+        return single
+    parsed = NEMO_ROWS.split(f"<extra_id_1>User\n{prompt}\n<extra_id_1>Assistant\n")
+    turns = [{"role": turn.role.value, "content": turn.content} for turn in parsed.context] if parsed else []
+    speakers = [(Role.USER, Role.ASSISTANT)[position % 2] for position in range(len(turns))]
+    return turns if len(turns) % 2 and speakers == [turn["role"] for turn in turns] else single

@@ -4,13 +4,14 @@ import codecs
 import functools
 import json
 from collections.abc import Callable
+from itertools import chain
 
 from actors.errors import Rejected
 from actors.records import Reason
 
+# Maximum nesting of objects and lists. Far below the limit of Python's stack (about 1,000 levels, less in a deep caller), so
+# that a row has the same outcome wherever it is read.
 MAX_DEPTH = 100
-"""Maximum nesting of objects and lists. Far below the limit of Python's stack (about 1,000 levels, less in a deep caller),
-so that a row has the same outcome wherever it is read."""
 
 
 def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[str, object]:
@@ -31,7 +32,10 @@ def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[st
 
 
 def parse_json(text: str, number: Callable[[str], object] | None = None) -> object:
-    """The JSON value of a text, or `Rejected`: broken_json or too_deep. `number` is as in `parse`."""
+    """The JSON value of a text, or `Rejected`: broken_json or too_deep.
+
+    `number` is as in `parse`.
+    """
     try:
         # The standard library and not orjson, because a row is rejected for what is judged and for nothing else in
         # it: integers of any size stay exact (orjson: 2**70 becomes a float), NaN and Infinity pass (orjson: error),
@@ -57,14 +61,9 @@ def _decoder(number: Callable[[str], object] | None) -> json.JSONDecoder:
 
 def _deeper_than(value: object, limit: int) -> bool:
     level = [value]
-    for _ in range(limit):
-        level = [item for container in level for item in _items(container) if isinstance(item, dict | list)]
-        if not level:
+    for _ in range(limit + 1):
+        inner = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        if not inner:
             return False
+        level = list(chain.from_iterable(inner))
     return True
-
-
-def _items(container: object) -> list[object]:
-    if isinstance(container, dict):
-        return list(container.values())
-    return container if isinstance(container, list) else []

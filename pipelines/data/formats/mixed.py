@@ -11,21 +11,23 @@ from functools import cache
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
 from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, STRAY, Turns, check_known, recognise, requests
-from pipelines.data.formats.rows import Row, RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape
+from pipelines.data.formats.stored_turns import opened
 
-MIXED = "mixed"
-"""What `--format` takes for such a corpus."""
+MIXED = "mixed"  # what `--format` takes for such a corpus
 
 
 def mixed(available: Mapping[str, Shape]) -> Shape:
-    """The shape of rows that each have one of the known shapes. It puts that shape's name into what it reads."""
+    """The shape of rows that each have one of the known shapes. It puts that shape's name into what it reads.
+
+    A row that none of them fits is `missing_field`, one that several fit is `two_shapes`.
+    """
 
     def read(row: Row, turns: Turns = "final") -> RowRequests:
         recognised = recognise(row, available)
         if not recognised.shapes:
-            if recognised.other_responses:
-                raise Rejected(Reason.TWO_SHAPES, f"another response under {recognised.other_responses[0]!r}")
+            if recognised.unread:
+                raise Rejected(Reason.TWO_SHAPES, f"another response, or turns, under {recognised.unread[0]!r}")
             raise Rejected(Reason.MISSING_FIELD, "a row of no known shape")
         if len(recognised.shapes) > 1:
             raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))
@@ -43,6 +45,7 @@ def mixed(available: Mapping[str, Shape]) -> Shape:
     )
 
 
+# Cached, and not constants: plug-ins' shapes are looked for only when the first row or name asks for them.
 @cache
 def formats() -> Mapping[str, Shape]:
     """What `--format` takes for rows whose responses are judged, by name."""
@@ -73,5 +76,5 @@ def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
     if shape.name == MIXED:
         counts = Counter(requests(shape, row).shape or "of none or two" for row in rows).most_common()
         return f"{MIXED}: {', '.join(f'{count} {name}' for name, count in counts)}, of {len(rows)} rows"
-    fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
+    fitting = sum(isinstance(row, dict) and shape.looks_like(opened(row)) for row in rows)
     return f"{shape.name}: {fitting:,} of {len(rows):,} rows have {shape.needs}"

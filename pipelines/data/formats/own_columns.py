@@ -11,6 +11,7 @@ from typing import Any, Self
 from actors.contracts.family import REFERENCE
 from actors.errors import Rejected, SourceError
 from actors.records import JudgeRole, Message, Reason, Role
+from pipelines.data.formats.calls import tools_of
 from pipelines.data.formats.content import (
     SYSTEMS,
     answer,
@@ -25,26 +26,32 @@ from pipelines.data.formats.content import (
     refuse_answered,
     reply,
     role_of,
+    systems,
     text,
     with_systems,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import (
+    CANDIDATE,
+    ONLY_RESPONSE,
+    Exchange,
+    Row,
+    RowRequests,
+    Shape,
+    gather,
+    prompt_request,
+)
+from pipelines.data.formats.stored_turns import opened_turns
 from pipelines.data.formats.turns import assistant_turns
 from pipelines.data.formats.values import describe, is_blank
 
-NO_SYSTEM = ""
-"""The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""
-
-ALL_ELEMENTS = "[]"
-"""The step of a path that stands for each element of a list."""
+NO_SYSTEM = ""  # `OwnColumns.system` of rows without a system prompt, whose field `system` is something else
+ALL_ELEMENTS = "[]"  # the step of a path that stands for each element of a list
+# What may follow the first name of a path without `[]`. Nine digits are an index that no list has, and no slow number.
 _REST = re.compile(r"(?:\.[^.\[\]]+|\[-?\d{1,9}\])+")
-"""What may follow the first name of a path without `[]`."""
 _STEP = re.compile(r"\[(-?\d+)\]|([^.\[\]]+)")
 
-
+# Fields of requests by name, each with the column, or the path, that holds it. Pairs, as they are part of a run's identity.
 Columns = tuple[tuple[str, str], ...]
-"""Fields of requests by name, each with the column, or the path, that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +62,25 @@ class OwnColumns:
     """
 
     prompt: str | None
+    # With several fields, each response has its field's name. None for rows with only a prompt.
     response: str | tuple[str, ...] | None
-    """With several fields, each response has its field's name. None for rows with only a prompt."""
+    # None: a row's `system` or `system_prompt` is read, unless that field is named for something else. "": none is read.
     system: str | None = None
-    """None: a row's `system` or `system_prompt` is read, unless that field is named for something else. "": none is read."""
+    # In place of prompt and response: fields with a whole conversation each, whose last turn is the response.
     conversations: tuple[str, ...] = ()
-    """In place of prompt and response: fields with a whole conversation each, whose last turn is the response."""
 
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
-        """The inverse of `recorded`."""
         columns: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
         }
         return cls(**columns)
 
     def recorded(self) -> dict[str, Any]:
-        """The value for the manifest, in JSON types."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def responses(self) -> tuple[str, ...]:
-        """The fields with responses."""
         return (self.response,) if isinstance(self.response, str) else self.response or ()
 
     @property
@@ -86,38 +90,24 @@ class OwnColumns:
 
     @property
     def fields(self) -> set[str]:
-        """The top-level fields of a row that are named, or that a path may begin with."""
+        # The top-level fields of a row that are named, or that a path may begin with.
         return {name for path in self._paths for name in (path, _first_name(path))}
 
     def shape(self) -> Shape:
-        """The shape that these columns make, named `columns`."""
-        reads = tuple(sorted(self.fields))
+        paths: tuple[str, ...] = (self.prompt or "", *self.responses)
+        about, read = "a prompt and its response, or responses, in the columns that you named", self._read
         if self.conversations:
-            return Shape(
-                "columns",
-                "a conversation in each column that you named",
-                " and ".join(f"`{path}`" for path in self.conversations),
-                lambda row: any(_has(row, path) for path in self.conversations),
-                self._read_conversations,
-                self._read_turns if self._conversation is not None else None,
-                reads,
-            )
-        if self.response is None:
-            return Shape(
-                "columns",
-                "a prompt in the column that you named",
-                f"`{self.prompt}`",
-                lambda row: _has(row, self.prompt or ""),
-                self._read_prompt,
-                reads=reads,
-            )
+            paths, about, read = self.conversations, "a conversation in each column that you named", self._read_conversations
+        elif self.response is None:
+            about, read = "a prompt in the column that you named", self._read_prompt
         return Shape(
             "columns",
-            "a prompt and its response, or responses, in the columns that you named",
-            f"`{self.prompt}` and {', '.join(f'`{path}`' for path in self.responses)}",
+            about,
+            " and ".join(f"`{path}`" for path in paths),
             self._looks_like,
-            self._read,
-            reads=reads,
+            partial(self._with_tools, read),
+            partial(self._with_tools, self._read_turns) if self._conversation is not None else None,
+            tuple(sorted(self.fields)),
         )
 
     def check(self, rows: Sequence[object]) -> None:
@@ -127,7 +117,7 @@ class OwnColumns:
 
     @property
     def _conversation(self) -> str | None:
-        """The only field with a conversation, of which it has one; else None."""
+        # The only field with a conversation, of which it has one: its turns can be judged one by one. Else None.
         single = self.conversations[0] if len(self.conversations) == 1 else ALL_ELEMENTS
         return None if ALL_ELEMENTS in single else single
 
@@ -139,22 +129,45 @@ class OwnColumns:
 
         return prompt_request(read_context)
 
+    def _with_tools(self, read: Callable[[Row], RowRequests], row: Row) -> RowRequests:
+        """The requests with the tools beside what a path leads to, as `request.tools` beside `request.messages`.
+
+        Those of the row itself are put there for every shape.
+        """
+        row_requests = read(row)
+        paths = [place for path in self.conversations for place in _places(row, path)] or [self.prompt or ""]
+        places = [_beside(row, path) for path in paths]
+        if not any(places):  # nearly every row
+            return row_requests
+        try:
+            lists = {tools for tools in map(tools_of, (row, *places)) if tools}
+        except Rejected as error:
+            return row_requests.refused(error.reason, error.detail)
+        if len(lists) > 1:
+            return row_requests.refused(Reason.TOOL_CALL, f"different tools in the row and beside {paths[0]}")
+        if lists and row_requests.names == (CANDIDATE,):
+            return row_requests.refused(Reason.TOOL_CALL, "a prompt with tools, whose calls nobody would answer")
+        tools = next(iter(lists), ())
+        return replace(row_requests, requests=tuple(replace(request, tools=tools) for request in row_requests.requests))
+
     def _looks_like(self, row: Row) -> bool:
-        return _has(row, self.prompt or "") and any(_has(row, path) for path in self.responses)
+        judged = (*self.responses, *self.conversations)
+        has_prompt = self.prompt is None or _has(row, self.prompt)
+        return has_prompt and (not judged or any(_has(row, path) for path in judged))
 
     def _read_conversations(self, row: Row) -> RowRequests:
-        """The last turn of each conversation, named by its field; of a single one as `final`."""
         if self._conversation is not None:
             return gather({ONLY_RESPONSE: partial(self._last_turn, row, self._conversation)})
         places = [place for path in self.conversations for place in _places(row, path)]
         return gather({place: partial(self._last_turn, row, place) for place in places})
 
     def _read_turns(self, row: Row) -> RowRequests:
-        return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
+        path = self._conversation or ""
+        return assistant_turns(entries(opened_turns(_value_at(row, path))), self._systems(row, path))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
         with in_field(path):
-            return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
+            return final(with_systems(self._systems(row, path), conversation(opened_turns(_value_at(row, path)))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -185,17 +198,25 @@ class OwnColumns:
             return reply(context, response) if is_turns else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
-        return with_systems(self._systems(row), question(prompt))
+        return with_systems(self._systems(row, self.prompt or ""), question(prompt))
 
-    def _systems(self, row: Row) -> tuple[object, ...]:
+    def _systems(self, row: Row, path: str) -> tuple[object, ...]:
         if self.system is None:
-            return tuple(row.get(name) for name in SYSTEMS if name not in self.fields)
+            place = path.rpartition(".")[0]
+            beside = _beside(row, path)
+            named = {path.removeprefix(f"{place}.") for path in self._paths}
+            # A request of OpenAI's Responses has its system prompt there; elsewhere the name may mean the task.
+            instructions = beside.get("instructions") if path.endswith(".input") else None
+            return (*systems(row, self.fields), *systems(beside, named), instructions)
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
         return (_value_at(row, self.system),) if self.system != NO_SYSTEM and _has(row, self.system) else ()
 
 
 def check_column(rows: Sequence[object], path: str) -> None:
-    """Raise `SourceError` if none of the rows has this field."""
+    """Raise `SourceError` if none of the rows has this field, which must be a typing error.
+
+    The message names the field that was probably meant.
+    """
     if not any(isinstance(row, dict) and _has(row, path) for row in rows):
         names = {str(name) for row in rows if isinstance(row, dict) for name in row}
         near = difflib.get_close_matches(path.lower(), {name.lower() for name in names}, n=1)
@@ -216,7 +237,7 @@ def with_fields(requests: RowRequests, row: object, columns: Columns) -> RowRequ
     try:
         for name, path in columns:
             values = [_value_at(row, place) for place in _places(row, path)] if _has(row, path) else []
-            if name == JudgeRole.PRINCIPLE:
+            if name == JudgeRole.PRINCIPLE:  # several, where a model takes them in a list of its own
                 principles = principles if values in ([], [None]) else _principles(values, path)
             elif not all(map(is_blank, values)):
                 fields[name] = field_text(name, values[0] if len(values) == 1 else values, path)
@@ -232,7 +253,6 @@ def with_fields(requests: RowRequests, row: object, columns: Columns) -> RowRequ
 
 
 def _principles(values: list[object], path: str) -> tuple[str, ...]:
-    """A principle or rubric, or a list of them."""
     listed = values[0] if len(values) == 1 and isinstance(values[0], list) else values
     if not all(isinstance(value, str) and value.strip() for value in listed):
         raise Rejected(Reason.WRONG_TYPE, f"{path} holds {describe(values[0])}")
@@ -258,7 +278,10 @@ def field_text(name: str, value: object, path: str) -> str:
 
 
 def without_fields(row: object, columns: Columns, kept_fields: Collection[str]) -> object:
-    """The row without those columns of fields that would also be read as a system prompt and aren't in `kept_fields`."""
+    """The row without those columns of fields that would also be read as a system prompt and aren't in `kept_fields`.
+
+    A rubric in a column `system` would otherwise be the first turn of the conversation that it is about.
+    """
     if not isinstance(row, Mapping):
         return row
     names = {path if path in row else _first_name(path) for _, path in columns}
@@ -266,13 +289,21 @@ def without_fields(row: object, columns: Columns, kept_fields: Collection[str]) 
     return {key: value for key, value in row.items() if key not in unread} if unread else row
 
 
-def _first_name(path: str) -> str:
-    """The field that a path begins with: `a` of `a.b[0]`."""
+def _first_name(path: str) -> str:  # `a` of `a.b[0]`
     return re.split(r"[.\[]", path, maxsplit=1)[0]
 
 
+def _beside(row: Row, path: str) -> Row:
+    """The object that holds what a path leads to; empty if that is the row itself."""
+    place = path.rpartition(".")[0]
+    if not place or path in row or not _leads_somewhere(row, place):
+        return {}
+    value = _value_at(row, place)
+    return value if isinstance(value, Mapping) else {}
+
+
 def _response_places(row: Row, path: str) -> list[str]:
-    """The paths of the responses at a path: that of each element, if it holds a list of responses."""
+    # The paths of the responses at a path: that of each element, if it holds a list of responses.
     if ALL_ELEMENTS in path:
         return _places(row, path)
     value = _value_at(row, path)
@@ -281,7 +312,7 @@ def _response_places(row: Row, path: str) -> list[str]:
 
 
 def _is_multi_turn(value: object) -> bool:
-    """Whether a list of messages is one response of several turns. If all are the assistant's, each is a response."""
+    # Whether a list of messages is one response of several turns. If all are the assistant's, each is a response.
     if not isinstance(value, list) or not all(map(is_message, value)):
         return False
     return any(role_of(turn) is not Role.ASSISTANT for turn in value)
@@ -289,7 +320,7 @@ def _is_multi_turn(value: object) -> bool:
 
 def _places(row: Row, path: str) -> list[str]:
     """The paths that a path with `[]` stands for in a row: at least one. Raises `Rejected` if it leads to no elements."""
-    before, step, after = path.partition(ALL_ELEMENTS)
+    before, step, after = path.partition(ALL_ELEMENTS)  # the first `[]`; those after it are replaced one level deeper
     if not step or path in row:
         return [path]
     values = _value_at(row, before)
@@ -315,7 +346,7 @@ def _leads_somewhere(row: Row, path: str) -> bool:
 
 def _value_at(row: Row, path: str) -> object:
     """The value at a name or at a path without `[]`. Raises `Rejected` if a step of the path is missing."""
-    if path in row:
+    if path in row:  # a flat export may have a column named `a.b`
         return row[path]
     first = _first_name(path)
     if first not in row or not _REST.fullmatch(path, len(first)):

@@ -15,33 +15,30 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
-from pipelines.data.formats.content import KEYS_SHOWN, find_unshown, keys_seen
-from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Unjudgeable
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.content import content_key, is_conversation, keys_seen
+from pipelines.data.formats.media import find_unshown
+from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
+from pipelines.data.formats.stored_turns import opened
 from pipelines.data.formats.values import describe, is_blank, is_nan
 
+# Shapes of rows whose responses are judged, by name; and of rows whose prompt a policy answers.
 SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPES", Shape)
-"""Shapes of rows whose responses are judged, by name."""
 PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPES", Shape)
-"""Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all", "final-answer"]
 
-ROW_READER = 10
-"""Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
+# Version of the row reader, part of a run's identity: increase it whenever a row yields another request, or earlier runs
+# would be resumed with other numbers. In a mixed corpus a row also does where another shape recognises it; a new shape alone
+# is noticed by its name (`identity`).
+ROW_READER = 12
+PROMPT_READER = 10  # the same of the reader of prompts
 
-So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
-
-PROMPT_READER = 8
-"""The same of the reader of prompts."""
-
+# Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row.
 STRAY = 0.1
-"""Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
-_LEAST_ALIKE = 0.8
-"""Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
-_QUESTIONS, _MOST_HELD = 3, 4  # sentences, and fields, in a message
-_TRIED_ROWS = 20
+_MOST_HELD = 4  # fields in a message
+_TRIED_KEYS = 20  # of the first row, for a misspelt one
+_LEAST_ALIKE = 0.8  # of a key with the one that was meant, by difflib: `message` and `messages` have 0.93
 
 
 def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
@@ -60,7 +57,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     if not isinstance(row, dict):
         return RowRequests.broken(Reason.NOT_AN_OBJECT, describe(row))
     try:
-        row_requests = read(_without_nan(row))
+        row_requests = read(opened(_without_nan(row)))  # pandas writes NaN for null
         unshown = find_unshown(row)
     except Rejected as error:
         return RowRequests.broken(error.reason, error.detail)
@@ -83,7 +80,6 @@ def _with_tools(row: RowRequests, tools: tuple[str, ...]) -> RowRequests:
 
 
 def _answers_alone(row: RowRequests) -> RowRequests:
-    """The row without the responses that call tools, which are refused."""
     calling = [response.name for request in row.requests for response in request.responses if response.calls]
     answers = (
         replace(request, responses=tuple(response for response in request.responses if not response.calls))
@@ -100,27 +96,32 @@ def _without_nan(row: Row) -> Row:
     return {name: None if is_nan(value) else value for name, value in row.items()}
 
 
+# Names of fields that hold a response beside another one: chosen, rejected_response, responses, output_2, completion_b ...
 _RESPONSE_NAME = re.compile(
-    r"(?:.+_)?(?:chosen|reject(?:ed)?|(?:dis|non_)?preferred)(?:_(?:response|answer|output|completion|message|conversation|text)s?)?"
-    r"|(?:response|completion|generation|candidate|output)s?(?:_?(?:\d+|[a-e]))?"
+    r"(?:(?:.+_)?(?:chosen|reject(?:ed)?|(?:dis|non_)?preferred)"
+    r"(?:_(?:response|answer|output|completion|message|conversation|text)s?)?"
+    r"|(?:response|completion|generation|candidate|output)s?)(?:_?(?:\d+|[a-e]))?"
     r"|(?:messages|conversations?)_?(?:\d+|[a-e])",
     re.IGNORECASE,
 )
-"""Names of fields that hold a response beside another one."""
-_CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents"})
-"""Names of fields that hold what a prompt is about."""
+# Names of fields that hold what a prompt is about: earlier turns, a text, the options of a question (MMLU, GPQA), or a
+# picture's address.
+_CONTEXTS = frozenset(
+    ("history", "context", "contexts", "passage", "input", "documents", "choices", "options", "image", "video", "audio")
+)
 
 
 class Recognised(NamedTuple):
     """The shapes that a row was meant to have, and the row as they read it.
 
-    `other_responses` are fields with responses beside the single one that the row's only shape reads, and would be passed
-    over: then the row has no shape.
+    `unread` are fields with a response or turns that the row's only shape, `nearest`, would pass over: then the row has no
+    shape.
     """
 
     row: Row
     shapes: Sequence[Shape]
-    other_responses: Sequence[str] = ()
+    unread: Sequence[str] = ()
+    nearest: str = ""
 
 
 def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
@@ -130,7 +131,7 @@ def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
     """
     if not isinstance(row, dict):
         return Recognised({}, ())
-    plain = _without_nan(row)
+    plain = opened(_without_nan(row))
     for fields in ({name: value for name, value in plain.items() if value is not None}, plain):
         if meant := [shape for shape in available.values() if shape.looks_like(fields)]:
             return _choose_among(meant, fields)
@@ -142,45 +143,67 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
 
     Of a row with a pair, a conversation beside it repeats one side (ultrafeedback_binarized).
     """
-    unread = {shape.name: _other_responses(shape, row) for shape in meant}
-    read = {shape.name: requests(shape, row) for shape in meant} if any(unread.values()) else {}
-    if not read or any(row_requests.names == (CANDIDATE,) for row_requests in read.values()):
+    unread = {shape.name: _unread(shape, row) for shape in meant}
+    if not any(unread.values()):  # nearly every row; the others' requests are needed to tell repeated texts
         return Recognised(row, meant)
-    if several := [shape for shape in meant if len(read[shape.name].names) > 1]:
-        return Recognised(row, several)
-    unread_names = {
+    read = {shape.name: requests(shape, row) for shape in meant}
+    fitting = [shape for shape in meant if len(read[shape.name].names) > 1] or meant
+    lost = {
         name
-        for shape, names in unread.items()
-        for name in names
-        if not is_blank(row[name]) and not _repeats(row[name], read[shape])
+        for shape in fitting
+        for name in unread[shape.name]
+        if _must_be_read(name, row[name], read[shape.name]) and not _repeats(row[name], read[shape.name])
     }
-    return Recognised(row, meant if len(meant) > 1 or not unread_names else (), sorted(unread_names))
+    if not lost or len(fitting) > 1:
+        return Recognised(row, fitting)
+    return Recognised(row, (), sorted(lost), fitting[0].name)
+
+
+def _must_be_read(name: str, value: object, read: RowRequests) -> bool:
+    """Whether what a field holds would change what is judged, or is a response to be judged itself."""
+    if not _RESPONSE_NAME.fullmatch(name):
+        # A text may be anything, so that it is only named to the user; turns before the prompt are its context.
+        return is_conversation(value) or (isinstance(value, list) and any(isinstance(pair, list) for pair in value))
+    if read.names == (CANDIDATE,):
+        return False  # a policy answers anew
+    # Beside a pair, a list holds the candidates that the pair was made of (Magpie DPO); beside one response it holds others.
+    return len(read.names) == 1 or not isinstance(value, list) or is_conversation(value)
 
 
 def _repeats(value: object, read: RowRequests) -> bool:
-    """Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more."""
+    # Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more.
     turns = [turn.content for request in read.requests for turn in request.context]
     responses = [response.content for request in read.requests for response in request.responses]
-    return isinstance(value, str) and value.strip() in map(str.strip, (*turns, *responses))
-
-
-def _other_responses(shape: Shape, row: Row) -> list[str]:
-    """The fields of a row that are a response's by their names, and that a shape doesn't read. They may be blank."""
-    return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name)]
-
-
-def unread_texts(shape: Shape, row: Row) -> list[str]:
-    """The fields of a row that hold turns, passages or responses by their names, and that a shape doesn't read."""
-    named = (name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS)
-    return [name for name in named if not is_blank(row[name])]
+    last = value[-1] if isinstance(value, list) and is_conversation(value) else value
+    content = last.get(content_key(last)) if isinstance(last, dict) else last
+    return isinstance(content, str) and content.strip() in map(str.strip, (*turns, *responses))
 
 
 def _unread(shape: Shape, row: Row) -> list[str]:
-    return [name for name, value in row.items() if name not in shape.reads and isinstance(value, str | list | dict)]
+    # The fields that hold turns, passages or responses by their names, and that a shape doesn't read.
+    unread = (name for name, value in row.items() if name not in shape.reads and isinstance(value, str | list | dict))
+    named = (name for name in unread if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS)
+    return [name for name in named if not is_blank(row[name])]
+
+
+def passed_over(shape: Shape, row: Row, read: RowRequests) -> list[str]:
+    """The fields that may belong to a conversation by their names, and hold what a row's requests don't.
+
+    Beside a prompt for a policy, responses don't count: the policy answers anew.
+    """
+    is_prompt = read.names == (CANDIDATE,)
+    return [
+        name
+        for name in _unread(shape, row)
+        if not (is_prompt and _RESPONSE_NAME.fullmatch(name)) and not _repeats(row[name], read)
+    ]
 
 
 def check_known(rows: Sequence[object], recognised: Sequence[Recognised], available: Mapping[str, Shape]) -> None:
-    """Raise `SourceError` unless at least half of the rows has a shape."""
+    """Raise `SourceError` unless at least half of the rows has a shape.
+
+    The message says what was seen, and what each shape needs.
+    """
     fitting = sum(bool(fit.shapes) for fit in recognised)
     if not fitting or 2 * fitting < len(rows):
         raise SourceError(_no_shape_message(rows, recognised, available))
@@ -195,12 +218,13 @@ def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> S
     """
     all_recognised = [recognise(row, available) for row in rows]
     check_known(rows, all_recognised, available)
-    fits = [fit.shapes for fit in all_recognised]
+    fits = [fit.shapes for fit in all_recognised]  # of a broken row none; of one that two shapes read, both
     recognised = sum(map(bool, fits))
     votes = Counter(shape.name for row_shapes in fits for shape in row_shapes).most_common()
     rivals = [name for name, count in votes[1:] if count > STRAY * recognised]
     if rivals or votes[0][1] < (1 - STRAY) * recognised:
         counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
+        # `mixed` rejects rows with several shapes, so it is no advice where they are many.
         ambiguous = sum(len(row_shapes) > 1 for row_shapes in fits) > STRAY * recognised
         or_mixed = "" if ambiguous else ", or read each row in its own shape with --format mixed"
         raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME{or_mixed}")
@@ -208,7 +232,7 @@ def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> S
 
 
 def _unreadable(rows: Sequence[object]) -> str:
-    """A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could."""
+    # A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could.
     errors = [row for row in rows if isinstance(row, Rejected)]
     if not errors:
         return ""
@@ -219,18 +243,20 @@ def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], 
     unreadable, fitting = _unreadable(rows), sum(bool(fit.shapes) for fit in recognised)
     if not any(isinstance(row, dict) for row in rows) and unreadable:
         return f"{unreadable}Is each line of the file one JSON object, and the name's ending that of its format?"
-    if unread := Counter(name for fit in recognised for name in fit.other_responses).most_common():
+    unread = Counter((fit.nearest, name) for fit in recognised for name in fit.unread).most_common()
+    if unread:
+        (nearest, name), count = unread[0]
         return (
-            f"{unread[0][1]} of the {len(rows)} rows looked at hold another response under {unread[0][0]!r}, beside that of "
-            f"their shape. Name the fields of all responses with --response-column, and that of what they answer with "
-            "--prompt-column; or, to judge the shape's alone, choose it with --format NAME"
+            f"{count} of the {len(rows)} rows looked at hold another response, or turns, under {name!r}, which their shape "
+            f"{nearest} doesn't read. Name the fields of all responses with --response-column, and that of what they answer "
+            f"with --prompt-column; or, to judge what the shape reads alone, choose it with --format {nearest}"
         )
     needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in available.values())
     columns = "--prompt-column and --response-column, a whole conversation with --conversation-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). {unreadable}"
-        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}{_ask_near(rows, available)}Name the fields with "
-        f"{columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
+        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}{_ask_near(rows, available)}Name the fields "
+        f"with {columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
         f"Shapes, and what they need:{needs}"
     )
 
@@ -240,45 +266,23 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
 
     Where two keys may be the prompt, neither is taken for it.
     """
-    row = next((row for row in rows if isinstance(row, dict)), {})
+    row: dict[str, object] = next((row for row in rows if isinstance(row, dict)), {})
     keys_read = {key for shape in available.values() for key in shape.reads}
     held = [f"{key!r} holds {describe(row[key])}" for key in row if key in keys_read]
     return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""
 
 
 def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
-    """A question for each shape that the rows would have with other names of nearly the same letters."""
-    objects = [row for row in rows if isinstance(row, dict)][:_TRIED_ROWS]
-    renamings = {shape: _renaming(objects, shape) for shape in available.values()} if objects else {}
-    questions = [
-        f"Did you mean {', '.join(f'{meant!r} by {key[:40]!a}' for key, meant in renaming.items())} "
-        f"({shape.name}: {shape.needs})? "
-        for shape, renaming in sorted(renamings.items(), key=lambda pair: len(pair[1]))
-        if renaming
-    ]
-    return "".join(questions[:_QUESTIONS])
-
-
-def _renaming(rows: Sequence[Row], shape: Shape) -> dict[str, str]:
-    """The fewest keys of the rows to be renamed, and their new names, so that they have the shape; empty if none do."""
-    keys = dict.fromkeys(str(key) for row in rows for key in list(row)[:KEYS_SHOWN])
-    free = {_letters(key): key for key in keys if key not in shape.reads}
-    renaming: dict[str, str] = {}
-    for meant in shape.reads:
-        if meant not in keys and (near := difflib.get_close_matches(_letters(meant), free, n=1, cutoff=_LEAST_ALIKE)):
-            renaming[free.pop(near[0])] = meant
-    if not _fit(rows, shape, renaming):
-        return {}
-    for key in list(renaming):
-        fewer = {other: meant for other, meant in renaming.items() if other != key}
-        renaming = fewer if _fit(rows, shape, fewer) else renaming
-    return renaming
-
-
-def _fit(rows: Sequence[Row], shape: Shape, renaming: Mapping[str, str]) -> bool:
-    renamed = ({renaming.get(key, key): value for key, value in row.items()} for row in rows)
-    return 2 * sum(map(shape.looks_like, renamed)) >= len(rows)
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).lower()
+    """A question about the misspelt keys of the first row, which with the right ones would have a shape; else empty."""
+    row: dict[str, object] = next((row for row in rows if isinstance(row, dict)), {})
+    keys_read = {key for shape in available.values() for key in shape.reads}
+    unknown = [key for key in list(row)[:_TRIED_KEYS] if key not in keys_read]
+    near = {key: difflib.get_close_matches(key.lower(), keys_read - row.keys(), n=1, cutoff=_LEAST_ALIKE) for key in unknown}
+    meant = {key: names[0] for key, names in near.items() if names}
+    if len({*meant.values()}) < len(meant):  # `messages_a` and `messages_b` (search-arena) are two sides, no typing error
+        return ""
+    renamed: dict[str, object] = {meant.get(key, key): value for key, value in row.items()}
+    # A name that is near is no help by itself: `contents` is near `context`, and Gemini's turns are no conversation here.
+    shape = next((shape for shape in available.values() if meant and shape.looks_like(renamed)), None)
+    names = [f"{name!r} by {key[:40]!a}" for key, name in meant.items() if shape is not None and name in shape.reads]
+    return f"Did you mean {', '.join(names)} ({shape.name}: {shape.needs})? " if shape is not None and names else ""

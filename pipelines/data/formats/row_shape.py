@@ -8,8 +8,7 @@ from pipelines.data.formats.content import SYSTEMS
 from pipelines.data.formats.mixed import MIXED, formats, prompt_formats
 from pipelines.data.formats.own_columns import Columns, OwnColumns, with_fields, without_fields
 from pipelines.data.formats.registry import Turns, requests
-from pipelines.data.formats.rows import RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import RowRequests, Shape
 from pipelines.data.formats.written_out import take_apart
 
 
@@ -31,7 +30,6 @@ class RowShape:
 
     @classmethod
     def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
-        """How the rows of a run were read, by its identity."""
         own_columns = identity["own_columns"]
         return cls(
             identity["shape"],
@@ -50,23 +48,20 @@ class RowShape:
 
     @property
     def shape(self) -> Shape:
-        """The shape itself."""
         if self.own_columns:
             return self.own_columns.shape()
         return (prompt_formats() if self.unanswered else formats())[self.name]
 
     @property
     def is_mixed(self) -> bool:
-        """Whether each row has a shape of its own."""
         return self.name == MIXED and self.own_columns is None
 
     def of_row(self, name: str) -> Self:
-        """How a row of a mixed corpus is read whose shape is known."""
-        shaped = replace(self, name=name)
+        # How a row of a mixed corpus is read whose shape is known.
+        shaped = replace(self, name=name)  # with `turns` all, rows of shapes without turns have their one response judged
         return shaped if shaped.shape.read_turns else replace(shaped, turns="final")
 
     def requests(self, row: object) -> RowRequests:
-        """The requests of a row."""
         kept_fields = self.own_columns.fields if self.own_columns else ()
         row_requests = requests(self.shape, without_fields(row, self.columns, kept_fields), self.turns)
         row_requests = take_apart(row_requests) if self.written_out else row_requests

@@ -13,19 +13,13 @@ from actors.records import Message, Reason, Response, ScoreRequest
 
 Row = Mapping[str, object]
 
-ONLY_RESPONSE = "final"
-"""The name of the only response of a row, and of the one outcome of a row too broken to name any."""
-
-CANDIDATE = "candidate"
-"""The name of the response that a policy will generate, of a row that holds a prompt alone."""
-
-
-Answer = Message | str
-"""A response as a row has it: a turn of the assistant's, or its text alone."""
+ONLY_RESPONSE = "final"  # the only response of a row, and the one outcome of a row too broken to name any
+CANDIDATE = "candidate"  # the response that a policy will generate, of a row that holds a prompt alone
+Answer = Message | str  # a response as a row has it: a turn of the assistant's, or its text alone
 
 
 class Exchange(NamedTuple):
-    """A response and its context."""
+    """A response, and the turns before it."""
 
     context: tuple[Message, ...]
     answer: Answer
@@ -33,7 +27,10 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unjudgeable:
-    """A rejected response of a row, with the reason; `detail` says what was wrong, for a person."""
+    """A rejected response of a row, with the reason; `detail` says what was wrong, for a person.
+
+    It stands in the output like any other response, without a reward.
+    """
 
     name: str
     reason: Reason
@@ -54,7 +51,6 @@ class RowRequests:
     shape: str | None = None
 
     def refused(self, reason: Reason, detail: str = "") -> Self:
-        """The same responses, all rejected for this reason."""
         return replace(self, requests=(), rejected=tuple(Unjudgeable(name, reason, detail) for name in self.names))
 
     @classmethod
@@ -63,8 +59,29 @@ class RowRequests:
         return cls((ONLY_RESPONSE,), (), (Unjudgeable(ONLY_RESPONSE, reason, detail),))
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One way in which a row holds a context and its responses.
+
+    `looks_like` decides from keys and types whether a row was meant to have this shape, and never raises. `read` returns
+    all responses of the row, or raises `Rejected` if it can't even name them. `read_turns` returns one response per
+    assistant turn; only shapes of a single conversation have it. `needs` completes the sentence "rows have ...". `reads` are
+    the fields that hold prompt and responses, beside the system prompt's; all others are the row's own, such as its id.
+    With `tools` among them the shape reads those, too. `layout` shows a row as it stands in a file, for the reference.
+    """
+
+    name: str
+    about: str
+    needs: str
+    looks_like: Callable[[Row], bool]
+    read: Callable[[Row], RowRequests]
+    read_turns: Callable[[Row], RowRequests] | None = None
+    reads: tuple[str, ...] = ()
+    layout: str = ""
+
+
 def response_of(name: str, answer: Answer) -> Response:
-    """A response by its name, with the calls of its turn."""
+    """A response by its name, with the calls of its turn; a text has none."""
     return Response(name, answer) if isinstance(answer, str) else Response(name, answer.content, answer.calls)
 
 
@@ -86,6 +103,7 @@ def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
             rejected.append(Unjudgeable(name, Reason.NO_MESSAGES))
             continue
         response = response_of(name, answer)
+        # Only neighbours: a comparison with all earlier contexts would make long rows quadratic, and order is kept.
         if groups and groups[-1][0] == context:
             groups[-1][1].append(response)
         else:
@@ -95,5 +113,8 @@ def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
 
 
 def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
-    """A row whose prompt `read` gives, and whose one response isn't there yet. `read` raises `Rejected`."""
+    """A row whose prompt `read` gives, and whose one response isn't there yet.
+
+    `read` may raise `Rejected`; the row's one response, named `candidate`, is rejected then.
+    """
     return gather({CANDIDATE: lambda: Exchange(read(), "")})

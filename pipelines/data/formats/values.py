@@ -7,7 +7,10 @@ SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
 
 
 def describe(value: object) -> str:
-    """What a value is, for a message: its type, and how it begins."""
+    """What a value is, for a message: its type, and how it begins.
+
+    Of an object the first six keys, of a list its length and its first item.
+    """
     if isinstance(value, Mapping):
         more = ", ..." if len(value) > _SHOWN_KEYS else ""
         return f"an object with {', '.join(ascii(str(key)) for key in list(value)[:_SHOWN_KEYS]) or 'no keys'}{more}"
@@ -19,10 +22,13 @@ def describe(value: object) -> str:
 
 
 def is_blank(value: object) -> bool:
-    """Whether an optional value is absent: null or NaN, only white space, an empty list or object."""
+    """Whether an optional value is absent: null or NaN, only white space, an empty list or object.
+
+    0 and false are values.
+    """
     return value is None or is_nan(value) or value in ([], {}) or (isinstance(value, str) and not value.strip())
 
 
 def is_nan(value: object) -> bool:
-    """Whether a value is NaN, which is how pandas writes null."""
+    """Whether a value is NaN, which is how pandas writes null into columns of any type."""
     return isinstance(value, float) and math.isnan(value)

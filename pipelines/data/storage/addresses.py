@@ -5,11 +5,15 @@ from pathlib import Path
 
 from actors.errors import SettingsError
 
+# Ray unpacks the working folder of a submitted job here, and deletes it when it needs the room.
 _JOBS = f"{os.sep}runtime_resources{os.sep}working_dir_files{os.sep}"
 
 
 def is_remote(path: str) -> bool:
-    """Whether it is the address of a store, and not a path of this machine."""
+    """Whether it is the address of a store (s3://, gs://, hf:// ...), and not a path of this machine.
+
+    `file://` and `local://` count as remote until `canonical` has made paths of them.
+    """
     return "://" in path
 
 
@@ -31,8 +35,8 @@ def absolute(path: str) -> str:
     return place
 
 
+# Hadoop's and fsspec's second names. A folder must have one address, or two runs would both hold "its" lease.
 _ALIASES = {"s3a://": "s3://", "gcs://": "gs://", "file://": "", "local://": ""}
-"""Other names of the same places; those of this machine are paths."""
 
 
 def canonical(path: str) -> str:
@@ -42,7 +46,10 @@ def canonical(path: str) -> str:
 
 
 def real(path: str) -> str:
-    """The path with symbolic links resolved, equal for equal places; an address stays as it is."""
+    """The path with symbolic links resolved, equal for equal places.
+
+    An address stays as it is: stores have no links.
+    """
     path = canonical(path)
     return path if is_remote(path) else os.path.realpath(path)
 

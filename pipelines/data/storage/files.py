@@ -15,7 +15,10 @@ from pipelines.data.storage.protocol import FileStatus, Folder, Matches
 
 
 def folder(path: str) -> Folder:
-    """The folder at a path or address."""
+    """The folder at a path or address, which need not exist.
+
+    Raises `SettingsError` for a path in the folder of a job (`addresses.absolute`).
+    """
     place = absolute(path)
     return StoreFolder(place) if is_remote(place) else LocalFolder(place)
 
@@ -36,7 +39,10 @@ def open_read(path: str, size: int | None = None, block_bytes: int = BLOCK_BYTES
 
 
 def file_status(path: str) -> FileStatus:
-    """The status of a file. Raises `OSError`."""
+    """The status of a file.
+
+    Raises `FileNotFoundError` if it doesn't exist, and another `OSError` if the storage doesn't tell.
+    """
     path = canonical(path)
     return object_store.file_status(path) if is_remote(path) else local_files.file_status(path)
 
@@ -61,9 +67,12 @@ def files_below(path: str) -> Iterator[FileStatus]:
 
 
 def below(path: str, text: str) -> str:
-    """The path of a file relative to the folder `text`, for which `find` returned it."""
+    """The path of a file relative to the folder `text`, for which `find` returned it.
+
+    It begins without a slash, also where the folder was given with one.
+    """
     place = absolute(text)
-    if is_remote(place):
+    if is_remote(place):  # listings may spell a bucket in another way than the user did
         place = object_store.full_address(place)
     return path[len(place) :].lstrip("/")
 
@@ -79,5 +88,8 @@ def arrow_file_system(path: str, sizes: Mapping[str, int]) -> tuple[Any, Callabl
 
 
 def error_text(error: OSError) -> str:
-    """The message of the operating system or the store, with the file name if there is one."""
+    """The message of the operating system or the store, with the file name if there is one.
+
+    Errors of stores have no `strerror`: of these it is the whole text.
+    """
     return f"{error.strerror} ({error.filename})" if error.strerror and error.filename else str(error.strerror or error)

@@ -30,8 +30,8 @@ from pipelines.data.storage.files import error_text
 from pipelines.data.storage.patience import SHORT_S, be_patient, is_outage, patient, patiently, waits_at_most
 from pipelines.data.storage.protocol import LEASE, Folder
 
-RENEW_S = 5.0
-STALE_S = 60.0
+RENEW_S = 5.0  # one small put: over a year-long run 6 million, 30 US dollars on S3
+STALE_S = 60.0  # twelve renewals: a pause of the process or of the store for less costs nobody the folder
 _POLL_S = 0.5
 _TOLD_AFTER_S = 10.0
 _ATTEMPTS = 3  # a folder that is missing, or a stale lease that is deleted, each takes one attempt more
@@ -54,13 +54,12 @@ class Holder:
 
     @classmethod
     def this_process(cls) -> "Holder":
-        """A new holder for this process, with a random token."""
         pid, now = os.getpid(), time.time()
         return cls(socket.gethostname(), pid, _machine(), _start_ticks(pid), now, now)
 
     @classmethod
     def read(cls, content: bytes) -> "Holder":
-        """A holder from the content of its lease. Unreadable content is an unknown holder, whose token is the content."""
+        # A holder from the content of its lease. Unreadable content is an unknown holder, whose token is the content.
         try:
             return cls(**json.loads(content))
         except (ValueError, TypeError):
@@ -68,22 +67,21 @@ class Holder:
 
     @property
     def content(self) -> bytes:
-        """The content of the lease file."""
         return json.dumps(asdict(self)).encode()
 
     @property
     def is_here(self) -> bool:
-        """Whether its process would be visible from here: same boot of the same kernel, same PID namespace."""
+        # Whether its process would be visible from here: same boot of the same kernel, same PID namespace.
         return self.machine is not None and self.machine == _machine()
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is known to have ended: no process has its pid, or one with another start time."""
+        # Whether it is known to have ended: no process has its pid, or one with another start time.
         return self.is_here and _start_ticks(self.pid) != self.start
 
     @property
     def is_stale_here(self) -> bool:
-        """Whether a holder on this machine has ended, or was suspended for longer than `STALE_S`."""
+        """Whether a holder on this machine, whose clock it used, has ended or was suspended for longer than `STALE_S`."""
         return self.is_gone or time.time() - self.renewed > STALE_S
 
     def __str__(self) -> str:
@@ -94,7 +92,10 @@ class Holder:
 
 
 class Holding(NamedTuple):
-    """Who holds a folder, and whether it shows signs of life."""
+    """Who holds a folder, and whether it shows signs of life.
+
+    A holder that shows none may be taken over by the next run.
+    """
 
     holder: Holder
     is_alive: bool
@@ -180,7 +181,10 @@ def tickets() -> tuple[Ticket, ...]:
 
 
 def check_held() -> None:
-    """Raise `RunStopped` if this process has lost the lease of a folder. Cheap enough to call for each part."""
+    """Raise `RunStopped` if this process has lost the lease of a folder.
+
+    Cheap enough to call for each part: it reads the storage only where a renewal is overdue.
+    """
     for entry in list(_leases):
         entry.check()
 
@@ -196,6 +200,7 @@ def check_lease(path: str) -> None:
 
 def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
     """Create the lease file for this process. Raises `OutputError` if another run holds the folder."""
+    # `create` decides between several runs; all else here only finds out whether the file that is there is a dead run's.
     for _ in range(_ATTEMPTS):
         holder = Holder.this_process()
         try:
@@ -220,7 +225,7 @@ def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
 
 
 def _is_stale(place: Folder, holder: Holder, notify: Callable[[str], None]) -> bool:
-    """Whether a holder may be replaced. Another machine's lease is watched for `STALE_S`; a change means it is alive."""
+    # Whether a holder may be replaced. Another machine's lease is watched for `STALE_S`; a change means it is alive.
     if holder.is_here:
         return holder.is_stale_here
     notify(f"{place.path} is held by {holder}; watching for up to {STALE_S:g} s whether that run is alive")
@@ -228,7 +233,7 @@ def _is_stale(place: Folder, holder: Holder, notify: Callable[[str], None]) -> b
 
 
 def _changes(place: Folder, content: bytes, within_s: float) -> bool:
-    """Whether a lease gets another content within some seconds. Raises `FileNotFoundError` if it is released."""
+    # Whether a lease gets another content within some seconds. Raises `FileNotFoundError` if it is released.
     end = time.monotonic() + within_s
     while time.monotonic() < end:
         time.sleep(min(_POLL_S, RENEW_S))
@@ -242,13 +247,13 @@ class _Lease:
         self._place = place
         self._holder = holder
         self._patience_s = patience_s
+        # Written by whoever renews, the thread or `check`. Each is a single assignment, so no lock is needed.
         self._taken_by: str | None = None
         self._renewed = time.time()
         self.thread = threading.get_ident()
 
     @property
     def ticket(self) -> Ticket:
-        """The ticket for this run's workers."""
         return Ticket(storage.absolute(self._place.path), self._holder.token, self._patience_s)
 
     @contextmanager
@@ -282,7 +287,7 @@ class _Lease:
     @waits_at_most(0.0)  # a thread that waits would delay the end of the run; `check` waits
     def renew(self) -> None:
         """Write the lease with a new time, unless another run has taken it over, which is noted. Raises `OSError`."""
-        renewed = replace(self._holder, renewed=time.time())
+        renewed = replace(self._holder, renewed=time.time())  # before the put: it never claims to be fresher than it is
         try:
             holder = Holder.read(self._place.read(LEASE))
         except FileNotFoundError:
@@ -291,6 +296,8 @@ class _Lease:
         if holder.token != self._holder.token:
             self._taken_by = str(holder)
             return
+        # Between the read and this put another run may take the lease. It then sees this token at its next renewal, and
+        # ends: of two runs at most one goes on.
         self._place.replace(LEASE, renewed.content)
         self._renewed = renewed.renewed
 
@@ -313,17 +320,16 @@ class _Lease:
 
     @waits_at_most(0.0)
     def release(self) -> None:
-        """Delete the lease file, unless it is another run's."""
-        with suppress(OSError):
+        with suppress(OSError):  # a store that is out: the lease is stale after a minute, and the run's own error counts
             if Holder.read(self._place.read(LEASE)).token == self._holder.token:
                 self._place.delete(LEASE)
 
 
-_leases: list[_Lease] = []
+_leases: list[_Lease] = []  # of this process: an ensemble holds its folder and that of the member that it scores
 
 
 def _machine() -> str | None:
-    """The scope in which a process id is unique: one boot of a kernel, and one PID namespace (of a container)."""
+    # The scope in which a process id is unique: one boot of a kernel, and one PID namespace (of a container).
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
@@ -331,7 +337,7 @@ def _machine() -> str | None:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """The start time of a process of this machine, in clock ticks since boot; None if it has ended (a zombie, too)."""
+    # The start time of a process of this machine, in clock ticks since boot; None if it has ended (a zombie, too).
     try:
         # The second field is the program's name in parentheses, and may itself hold spaces and parentheses: split after the
         # last one. The start time is field 22 of proc(5), the 19th after the state.

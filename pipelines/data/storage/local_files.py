@@ -17,26 +17,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.data.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches, escaped
+from pipelines.data.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches
 
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
+# Age from which a half-written file is deleted. A younger one may belong to another process that is still writing it.
 _LEFTOVER_AGE_S = 24 * 3600.0
-"""Age from which a half-written file is deleted. A younger one may belong to another process that is still writing it."""
 
 
 def file_status(path: str) -> FileStatus:
-    """The status of a file. Raises `OSError`."""
+    """The status of a file, without a tag: its modification time tells whether it was written to. Raises `OSError`."""
     status = os.stat(path)
     return FileStatus(path, status.st_size, None, status.st_mtime_ns)
 
 
 def find(path: str) -> Matches | None:
     """See `files.find`."""
+    # Before patterns, so that a name such as `part[1].jsonl` is the file that has it.
     if os.path.isdir(path):
         return Matches(list(files_below(path)))
     if os.path.isfile(path):
         return Matches([file_status(path)])
-    matches = glob.glob(escaped(path, os.path.isdir), recursive=True)
+    matches = glob.glob(path, recursive=True)
     files = [FileStatus(name, 0, None) for name in matches if os.path.isfile(name)]
     return Matches(files, [name for name in matches if os.path.isdir(name)]) if files else None
 
@@ -55,7 +56,10 @@ def files_below(path: str) -> Iterator[FileStatus]:
 
 @dataclass(frozen=True)
 class LocalFolder:
-    """A folder of this machine."""
+    """A folder of this machine, or of a file system that several machines mount.
+
+    `create` needs hard links, which NFS and the file systems of clusters have.
+    """
 
     path: str
 
@@ -68,7 +72,7 @@ class LocalFolder:
     def make(self) -> None:
         os.makedirs(self.path, exist_ok=True)
         self._clear(time.time() - _LEFTOVER_AGE_S)
-        probe = self._temporary()
+        probe = self._temporary()  # permissions and full disks are noticed before an engine starts
         probe.touch()
         probe.unlink()
 
@@ -134,7 +138,7 @@ class LocalFolder:
         Path(self.path, name).unlink(missing_ok=True)
 
     def delete_all(self) -> None:
-        if os.path.exists(self.path):
+        if os.path.exists(self.path):  # `ignore_errors` would also hide what can't be deleted
             shutil.rmtree(self.path)
 
     def _temporary(self) -> Path:
@@ -142,7 +146,7 @@ class LocalFolder:
 
 
 def _entry(file: os.DirEntry[str]) -> Entry | None:
-    """The entry of a listed file; None if it no longer exists: other processes' temporary files come and go."""
+    # The entry of a listed file; None if it no longer exists: other processes' temporary files come and go.
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -151,6 +155,6 @@ def _entry(file: os.DirEntry[str]) -> Entry | None:
 
 
 def _sync(stream: IO[bytes]) -> None:
-    """Flush to the disk. Without, a power cut could leave the name of a file whose content was only in the page cache."""
+    # Flush to the disk. Without, a power cut could leave the name of a file whose content was only in the page cache.
     stream.flush()
     os.fsync(stream.fileno())

@@ -14,33 +14,23 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from pipelines.data.storage.patience import patiently
-from pipelines.data.storage.protocol import (
-    LEASE,
-    TEMPORARY,
-    WRITE_BYTES,
-    Entry,
-    FileStatus,
-    Folder,
-    Matches,
-    escaped,
-)
+from pipelines.data.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches
 
+# Bytes of one request of a reader: at 30 ms a request, a thread reads 130 MB/s.
 BLOCK_BYTES = 4 * 2**20
-"""Bytes of one request of a reader: at 30 ms a request, a thread reads 130 MB/s."""
-
-
+# Connections of a process to a store: as many as files of a corpus that are looked at concurrently.
 MOST_CONNECTIONS = 32
-"""Connections of a process to a store: as many as files of a corpus that are looked at concurrently."""
-
+# Arguments of a file system's `cat_file`, by protocol: s3fs asks for the size first, to read large objects in pieces.
 _IN_ONE_REQUEST = {"s3": {"max_concurrency": 1}}
-"""Arguments of a file system's `cat_file`, by protocol: s3fs asks for the size first, to read large objects in pieces."""
-
+# What S3 answers a conditional request whose condition isn't met: the status, and the code.
 _CONDITION_FAILED = 412, "PreconditionFailed"
-"""What S3 answers a conditional request: the status, and the code."""
 
 
 class _RangeReader(io.RawIOBase):
-    """An object of a known size, read by ranges: every `readinto` is a request."""
+    """An object of a known size, read by ranges: every `readinto` is a request.
+
+    fsspec's own file objects ask for the size first, and a failure in the middle of a read isn't waited for there.
+    """
 
     def __init__(self, system: Any, inner: str, size: int) -> None:
         super().__init__()
@@ -70,10 +60,10 @@ class _RangeReader(io.RawIOBase):
         return len(content)
 
     def read_range(self, start: int, end: int) -> bytes:
-        """The bytes from a start to an end. Raises `OSError` if there are fewer."""
         if start >= end:
             return b""
         content = bytes(patiently(self._system.cat_file)(self._inner, start=start, end=end))
+        # Stores answer a range beyond the end with what there is, which would read as the end of a complete file.
         if len(content) != end - start:
             raise OSError(f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
         return content
@@ -89,7 +79,7 @@ def open_read(address: str, size: int | None = None, block_bytes: int = BLOCK_BY
 
 
 def file_status(address: str) -> FileStatus:
-    """The status of an object. Raises `OSError`."""
+    """See `files.file_status`."""
     system, inner = _resolve(address)
     return _status(system, patiently(system.info)(inner))
 
@@ -97,14 +87,14 @@ def file_status(address: str) -> FileStatus:
 def find(address: str) -> Matches | None:
     """See `files.find`."""
     system, inner = _resolve(address)
-    system.invalidate_cache()
-    is_pattern = glob.has_magic(inner)
+    system.invalidate_cache()  # the client of hf:// caches listings whatever it is told
+    is_pattern = glob.has_magic(inner)  # but what exists by exactly this name comes first
     with suppress(*([FileNotFoundError] if is_pattern else [])):
         if files := list(files_below(address)):
             return Matches(files)
     if not is_pattern:
         return None
-    infos = patiently(system.glob)(escaped(inner, patiently(system.exists)), detail=True)
+    infos = patiently(system.glob)(inner, detail=True)
     folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
     return Matches(files, folders) if (files := _statuses(system, infos)) else None
 
@@ -135,14 +125,11 @@ def arrow_file_system(address: str, sizes: Mapping[str, int]) -> tuple[Any, Call
     path_and_size = {system._strip_protocol(path): (path, size) for path, size in sizes.items()}
 
     class Handler(fs.FSSpecHandler):
-        """Opens an object whose size is known without asking the store what it is, which fsspec's handler does twice."""
-
+        # fsspec's handler asks the store twice what an object is before it opens it: two round trips for each part.
         def open_input_file(self, path: str) -> Any:
-            return (
-                pa.PythonFile(open_read(*path_and_size[path]), mode="r")
-                if path in path_and_size
-                else super().open_input_file(path)
-            )
+            if path not in path_and_size:
+                return super().open_input_file(path)
+            return pa.PythonFile(open_read(*path_and_size[path]), mode="r")
 
     return fs.PyFileSystem(Handler(system)), lambda address: str(system._strip_protocol(address))
 
@@ -166,7 +153,7 @@ class StoreFolder:
         self.delete(probe)
 
     def clear(self) -> None:
-        pass
+        pass  # a put that didn't end left nothing
 
     def entries(self) -> Iterator[Entry]:
         system, inner = _resolve(self.path)
@@ -222,6 +209,7 @@ class StoreFolder:
             patiently(system.put_file, writes=True)(stream.name, inner)
 
     def move(self, name: str, place: Folder) -> None:
+        # Stores can't rename. The copy comes first, so that a kill in between leaves the file in both places, never in none.
         system, inner = _resolve(self.file(name))
         patiently(system.cp_file, writes=True)(inner, _resolve(place.file(name))[1])
         self.delete(name)
@@ -265,17 +253,18 @@ def _status(system: Any, info: Mapping[str, Any]) -> FileStatus:
 
 
 def _write_time(info: Mapping[str, Any]) -> float:
-    """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
+    # The time of writing of an object, in seconds since 1970; 0 for a store that has none.
+    # The field's name differs: s3fs says LastModified, the API of GCS updated, fsspec's memory created.
     moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
     return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)
 
 
 def _resolve(address: str) -> tuple[Any, str]:
-    """The fsspec file system of an address, and the path within it. Listings aren't cached, since others write, too."""
+    """The fsspec file system of an address, and the path within it. Raises `OSError` without the package that it needs."""
     from fsspec.config import conf
     from fsspec.core import url_to_fs
 
-    options: dict[str, Any] = {"use_listings_cache": False}
+    options: dict[str, Any] = {"use_listings_cache": False}  # other processes write into the same folders
     if (protocol := address.partition("://")[0]) in ("s3", "s3a"):
         # botocore's default is 10 connections, for which further threads would wait. It and s3fs would each try again.
         configured = conf.get(protocol, {}).get("config_kwargs", {})
@@ -289,7 +278,7 @@ def _resolve(address: str) -> tuple[Any, str]:
     except ValueError as error:  # unknown protocol
         raise OSError(f"{address}: {error}") from error
     if _protocol(system) == "s3":
-        system.retries = 1
+        system.retries = 1  # `patiently` tries again, and knows how long a run may wait
     return system, inner
 
 
@@ -298,6 +287,6 @@ def _protocol(system: Any) -> str:
 
 
 def _is_answer(error: OSError, status: int, code: str) -> bool:
-    """Whether an error is an answer of S3 with a status or, where an upload in pieces says it within its answer, a code."""
+    # Whether an error is an answer of S3 with a status or, where an upload in pieces says it within its answer, a code.
     answer = getattr(error.__cause__, "response", {})
     return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == status or answer.get("Error", {}).get("Code") == code

@@ -21,14 +21,14 @@ from actors.errors import AssayError, RunStopped
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SHORT_S = 10.0
+SHORT_S = 10.0  # of commands without a run: a person waits at the terminal
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
 
 _BUSY_STATUSES, _NOT_IMPLEMENTED = (408, 429), 501
+# S3's codes, which may stand in an answer of 200. The first: a conditional put that met another put, or a deletion.
 _BUSY = re.compile("ConditionalRequestConflict|InternalError|OperationAborted|RequestTimeout|ServiceUnavailable|SlowDown")
-"""S3's codes, which may stand in an answer of 200. The first: a conditional put that met another put, or a deletion."""
+# In names of classes of errors of Python, botocore, aiohttp, requests and httpx, which needn't be installed.
 _UNANSWERED = re.compile("Connection|Timeout|Incomplete|Payload|Chunked|Transport|HTTPClientError|ResponseParserError")
-"""In names of classes of errors of Python, botocore, aiohttp, requests and httpx, which needn't be installed."""
 
 
 class _Patience(NamedTuple):
@@ -38,18 +38,21 @@ class _Patience(NamedTuple):
     check: Callable[[], None] | None = None
 
 
-_process = SimpleNamespace(patience=_Patience())
-_thread = threading.local()
+_process = SimpleNamespace(patience=_Patience())  # of all threads, as a run reads and writes in many
+_thread = threading.local()  # of a thread that must not wait, such as the one that renews the lease
 
 
 def be_patient(seconds: float, check: Callable[[], None] | None) -> None:
-    """From now on, let operations of this process wait for stores as a run does."""
+    """From now on, let operations of this process wait for stores as a run does: up to `seconds` for each.
+
+    `check` is called before a write is tried again, and raises `RunStopped` if the run has lost its folder.
+    """
     _process.patience = _Patience(seconds, check)
 
 
 @contextmanager
 def patient(seconds: float, check: Callable[[], None]) -> Iterator[None]:
-    """As `be_patient`, in the block."""
+    """As `be_patient`, in the block; afterwards as before it."""
     before: _Patience = _process.patience
     be_patient(seconds, check)
     try:
@@ -60,7 +63,10 @@ def patient(seconds: float, check: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def waits_at_most(seconds: float) -> Iterator[None]:
-    """In the block, or the function, let operations of this thread wait so long, whatever the process does."""
+    """In the block, or the function that this decorates, let operations of this thread wait for up to `seconds`.
+
+    It holds whatever the process' own patience is. With 0 an operation is tried once.
+    """
     before, _thread.patience = getattr(_thread, "patience", None), _Patience(seconds)
     try:
         yield
@@ -101,12 +107,17 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether an error, or its cause, says that the store doesn't answer now, or has no time."""
+    """Whether an error, or its cause, says that the store doesn't answer now, or has no time.
+
+    False for what it refuses: to ask again would only delay the message.
+    """
+    # requests and httpx have `response.status_code`, aiohttp `status`, urllib and gcsfs `code`.
     answer: Any = getattr(error, "response", None)
     code, status = "", getattr(answer, "status_code", None) or getattr(error, "status", None) or getattr(error, "code", None)
     if isinstance(answer, dict):  # botocore's
         code, status = answer.get("Error", {}).get("Code", ""), answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if isinstance(status, int):
+        # 501 says that the store will never do it, such as a conditional put.
         return bool(_BUSY.search(code)) or status in _BUSY_STATUSES or (status >= 500 and status != _NOT_IMPLEMENTED)
     if any(_UNANSWERED.search(base.__name__) for base in type(error).__mro__):
         return True

@@ -4,22 +4,19 @@ Two guarantees: a file that Assay writes is complete or absent, and of two write
 wins.
 """
 
-import glob
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from actors.errors import SourceError
 
+# Bytes written to a file at a time: a system call for every few rows took a twentieth of an export's time.
 WRITE_BYTES = 2**20
-"""What is written to a file at a time: a call of the system for each few rows took a twentieth of an export's time."""
-
 TEMPORARY = ".tmp"
-
+# Says which process is writing a folder (`pipelines.data.storage.lease`). A folder that holds nothing else is empty, so that
+# a run which was killed at its very start leaves none that must be overwritten.
 LEASE = "lease.json"
-"""The file that says which process is writing a folder (`pipelines.data.storage.lease`). It doesn't count as content."""
-
+# The advice in every message about a file that changed during a run.
 RESTORE = "restore the file and run the same command again to resume; --overwrite starts from scratch"
-"""What to do about a file that changed during a run."""
 
 
 class Entry(NamedTuple):
@@ -46,22 +43,26 @@ class FileStatus(NamedTuple):
 
 
 def written_to(path: str) -> SourceError:
-    """The error for a file that changed while it was read."""
+    """The error for a file that changed while it was read.
+
+    Its rows may be half old and half new, so none of them is scored.
+    """
     return SourceError(f"{path} was written to while it was read; {RESTORE}")
 
 
 class Folder(Protocol):
-    """A folder that Assay writes. Small and picklable. Every method raises `OSError` if the storage refuses."""
+    """A folder that Assay writes. Small and picklable.
+
+    Every method raises `OSError` if the storage refuses, and waits for a store that doesn't answer (`patience`).
+    """
 
     @property
-    def path(self) -> str:
-        """The absolute path or address."""
+    def path(self) -> str: ...  # absolute, as workers run in other folders
 
     def sub(self, name: str) -> "Folder":
         """A folder in it, which need not exist."""
 
-    def file(self, name: str) -> str:
-        """The full path of a file in it."""
+    def file(self, name: str) -> str: ...
 
     def make(self) -> None:
         """Create the folder, delete half-written files older than a day, and check that it can be written."""
@@ -85,7 +86,7 @@ class Folder(Protocol):
         """Whether it has no `names`. Raises `NotADirectoryError` for a file."""
 
     def read(self, name: str) -> bytes:
-        """A file's content. Raises `FileNotFoundError` if it doesn't exist."""
+        """Raises `FileNotFoundError` if it doesn't exist."""
 
     def create(self, name: str, content: bytes) -> bool:
         """Write a file unless it exists; returns whether this call wrote it. Of concurrent calls, one returns True.
@@ -105,8 +106,7 @@ class Folder(Protocol):
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""
 
-    def delete_all(self) -> None:
-        """Delete the folder and everything in it."""
+    def delete_all(self) -> None: ...
 
 
 class Matches(NamedTuple):
@@ -114,14 +114,3 @@ class Matches(NamedTuple):
 
     files: list[FileStatus]
     folders: list[str] | None = None
-
-
-def escaped(pattern: str, exists: Callable[[str], bool]) -> str:
-    """The pattern with the folders at its beginning that exist by these names escaped: `[v1]/*.jsonl` is within `[v1]`."""
-    names = pattern.split("/")
-    for index, name in enumerate(names[:-1]):
-        if glob.has_magic(name):
-            if not exists("/".join([*names[:index], name])):
-                break
-            names[index] = glob.escape(name)
-    return "/".join(names)

@@ -31,6 +31,7 @@ def carried_columns(
     from, also when the parts are read back.
     Raises `SourceError` if the input mixes both, or if Parquet files have types for one of `read` that don't go together.
     """
+    # Reversed, so that of each kind the first file is the one that is named.
     first_files = {file.kind is FileKind.PARQUET: file.path for file in reversed(files)}
     if len(first_files) > 1:
         raise SourceError(
@@ -65,7 +66,11 @@ def _unified_schema(
 
 
 def unified_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """The type of a column of several: theirs, or the next wider one; text where there is none."""
+    """The type of a column of several: theirs, or the next wider one; text where there is none.
+
+    A dictionary counts as its values, and a large string as a string: these store the same values in another way.
+    """
+    # Arrow's `default` joins equal types, nulls and the fields of structs; `permissive` also widens numbers.
     for all_kinds, promote in ((kinds, "default"), ([_plain(kind) for kind in kinds], "permissive")):
         try:
             return pa.unify_schemas([pa.schema([("", kind)]) for kind in all_kinds], promote_options=promote).field(0).type
@@ -75,7 +80,6 @@ def unified_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without what is only another way of storing the same values."""
     types = pa.types
     if types.is_dictionary(kind):
         return _plain(kind.value_type)
@@ -91,7 +95,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether all values of type `other` stay what they are in a column of type `kind`."""
+    # Whether all values of type `other` stay what they are in a column of type `kind`. The width of numbers isn't compared:
+    # `kind` is what the types were unified to, so it is the widest.
     kind, other = _plain(kind), _plain(other)
     if pa.types.is_struct(kind) and pa.types.is_struct(other):
         return all(_holds(kind.field(field.name).type, field.type) for field in other)
@@ -117,7 +122,10 @@ def _text_of(value: object) -> str:
 
 
 def types_text(schemas: Iterable[pa.Schema], carried: pa.Schema) -> str:
-    """A sentence on the columns whose types differ by file so that one doesn't hold the values of all; empty if none do."""
+    """A sentence on the columns whose types differ by file so that one doesn't hold the values of all; empty if none do.
+
+    For the notes that a run begins with. `schemas` are those of the files, `carried` is what they were unified to.
+    """
     kinds_by_name: dict[str, dict[pa.DataType, None]] = {}
     for field in itertools.chain.from_iterable({id(schema): schema for schema in schemas}.values()):
         kinds_by_name.setdefault(field.name, {})[field.type] = None
@@ -146,7 +154,7 @@ def check_carried(carried: pa.Schema, files: Sequence[InputFile]) -> None:
 
 
 def _takes(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether a column of type `kind` takes values of type `other` without another type."""
+    # Whether a column of type `kind` takes values of type `other` as it is: text would take everything, but as other values.
     return bool(_plain(unified_type([kind, other])) == _plain(kind)) and not (
         pa.types.is_string(kind) and not _holds(kind, other)
     )
@@ -157,6 +165,7 @@ def _parquet_columns(file: InputFile, schema: pa.Schema | None = None) -> pa.Sch
     if schema is None:
         with open_read(file.path, file.size) as stream:
             schema = pq.read_schema(stream)
+    # Such as what pandas leaves there, which differs between files of equal columns.
     schema = schema.remove_metadata()
     if repeated := [name for name, count in Counter(schema.names).items() if count > 1]:
         raise SourceError(f"{file.path} has more than one column {repeated[0]!r}; rename all but one")
@@ -172,30 +181,12 @@ def _parquet_columns(file: InputFile, schema: pa.Schema | None = None) -> pa.Sch
     return schema.set(index, field.with_type(pa.binary())) if pa.types.is_large_binary(field.type) else schema
 
 
-def left_in_record(sample: Sequence[Mapping[str, Any]], but: Collection[str]) -> str:
-    """A sentence on the fields of JSON rows that have no column of their own, with the reasons; empty if there are none.
-
-    `but` are fields that aren't looked at: they hold prompt and responses.
-    """
-    types = {name: kinds for name, kinds in _types_by_name(sample).items() if name not in but}
-    nested = sorted(name for name, kinds in types.items() if kinds & {list, dict})
-    mixed = sorted(name for name, kinds in types.items() if kinds and name not in nested and _arrow_type(kinds) is None)
-    why = {"lists or mappings": nested, "values of several types": mixed}
-    if not (shown := [f"{', '.join(map(ascii, names))} ({what})" for what, names in why.items() if names]):
-        return ""
-    return f"Without a column of their own, in the rows' records alone: {'; '.join(shown)}"
-
-
-def _types_by_name(sample: Sequence[Mapping[str, Any]]) -> dict[str, set[type]]:
+def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
     types_by_name: dict[str, set[type]] = {}
     for row in sample:
         for name, value in row.items():
             types_by_name.setdefault(name, set()).update([type(value)] if value is not None else [])
-    return types_by_name
-
-
-def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
-    typed = ((name, _arrow_type(types)) for name, types in _types_by_name(sample).items())
+    typed = ((name, _arrow_type(types)) for name, types in types_by_name.items())
     excluded = {RECORD} | RESERVED
     return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in excluded and is_utf8(name)]
 

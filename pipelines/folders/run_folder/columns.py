@@ -17,22 +17,18 @@ from pipelines.folders.run_folder.examples import Example, note
 T = TypeVar("T")
 
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
-SHAPE = "shape"
-"""The shape of the input row; only in runs over mixed corpora."""
+SHAPE = "shape"  # the shape of the input row; only in runs over mixed corpora
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
-CRITERIA_SCORES = "criteria_scores"
-"""Of rows with criteria of their own, the value of each by its name."""
+CRITERIA_SCORES = "criteria_scores"  # of rows with criteria of their own, the value of each by its name
 SUSPECT = "suspect"
-KEPT, STAGE = "kept", "stage"
-"""Of a cascade: whether the response is kept, and the name of the model that decided."""
-REASONED = "reasoned"
-"""Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
+KEPT, STAGE = "kept", "stage"  # of a cascade: whether the response is kept, and the name of the model that decided
+REASONED = "reasoned"  # whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning
+# Whether the score of a response was taken from a store, or is that of an equal request; only in runs with `--store`.
 FROM_STORE = "from_store"
-"""Whether the score of a response was taken from a store, or is that of an equal request; only in runs with `--store`."""
+# The text of a response as it was judged: without reasoning that was stripped; null where it couldn't be read.
 TEXT = "response_text"
-"""The text of a response as it was judged: without reasoning that was stripped; null where it couldn't be read."""
 CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS = "candidate", "finish_reason", "candidate_tokens"
 PARENT, FEEDBACK = "parent", "feedback"
 
@@ -64,14 +60,11 @@ class Columns:
     drawn: bool = False
     refined: bool = False
     mixed: bool = False
-    text: bool = False
-    """Whether parts hold the text of each response. They do unless a setting leaves it out."""
-    row_outputs: bool = False
-    """Whether responses have outputs whose names differ by row."""
+    text: bool = False  # Whether parts hold the text of each response. They do unless a setting leaves it out.
+    row_outputs: bool = False  # whether responses have outputs whose names differ by row
+    # Whether rewards compare the responses of a row with each other: those of different rows aren't comparable.
     within_row: bool = False
-    """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
-    staged: bool = False
-    """Whether each row's rewards are those of one of several models, which is named."""
+    staged: bool = False  # whether each row's rewards are those of one of several models, which is named
 
     @property
     def ours(self) -> pa.Schema:
@@ -89,9 +82,9 @@ class Columns:
 
     @property
     def _of_response(self) -> list["_Column"]:
-        """Our columns that say something of a response, in their order."""
         scores = pa.struct([(name, pa.float64()) for name in self.outputs])
         text, number, numbers = pa.string(), pa.float64(), pa.list_(pa.float64())
+        # Name, type and value in one entry each: the schema and the values can't be in different orders.
         columns = [
             _Column(ROW, text, attrgetter("row")),
             _Column(RESPONSE, text, attrgetter("name")),
@@ -132,7 +125,6 @@ class Columns:
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns of a part."""
         return pa.schema([*self.carried, *self.ours])
 
     @property
@@ -144,13 +136,13 @@ class Columns:
     def collision(self, names: Iterable[str]) -> str | None:
         """The first of the input's names that equals one of ours, ignoring case as SQL does; None if there is none."""
         ours = (*self.ours.names, *(self.prefix + name for name in self.reserved))
+        # SQL ignores case: an input's `Reward` beside our `reward` could not be named in a condition.
         reserved_names = {name.lower() for name in ours} | ({RECORD} if self.is_json else set())
         return next((name for name in names if name.lower() in reserved_names), None)
 
     @functools.cached_property
     def is_json(self) -> bool:
-        """Whether the input was JSON: rows are then carried as their raw records."""
-        return RECORD in self.carried.names and pa.types.is_large_binary(self.carried.field(RECORD).type)
+        return is_json(self.carried)
 
     def check(self, names: Iterable[str]) -> None:
         """Raise `SourceError` if a carried column, or another name of the input, equals one of ours."""
@@ -177,6 +169,7 @@ class Columns:
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
         """
+        # Lists, and not `repeat`, as `strict` compares lengths: no response may get the text of another one.
         nothing = [None] * len(rows)
         sources = zip(rows, candidates if self.drawn else nothing, texts if self.text else nothing, strict=True)
         responses = [_Response(*row, candidate, text) for row, candidate, text in sources]
@@ -185,9 +178,12 @@ class Columns:
         return pa.table([*repeated.columns, *ours], self.schema.with_metadata(note(examples)))
 
 
-class _Response(NamedTuple):
-    """What a part is to hold of a response."""
+def is_json(schema: pa.Schema) -> bool:
+    """Whether rows are carried as their raw records, as JSON rows are. A Parquet column of this name is no large binary."""
+    return RECORD in schema.names and pa.types.is_large_binary(schema.field(RECORD).type)
 
+
+class _Response(NamedTuple):
     row: str
     name: str
     prompt_hash: str | None
@@ -197,23 +193,21 @@ class _Response(NamedTuple):
 
     @property
     def drawn(self) -> GeneratedCandidate | None:
-        """The candidate; None if it was never generated."""
+        # A candidate that an endpoint never gave has no reason for its end, and its columns are null.
         return self.candidate if self.candidate is not None and self.candidate.finish_reason is not None else None
 
     def if_scored(self, value: T) -> T | None:
-        """The value if there is a reward; else null."""
         return value if self.score.reward is not None else None
 
 
 class _Column(NamedTuple):
-    """A column of ours: its name without the prefix, its type, and its value for a response."""
-
     name: str
     type: pa.DataType
     value: Callable[[_Response], Any]
     is_present: bool = True
 
 
+# One text of a judge: the responses in the order shown, the text, and the vote that was parsed from it.
 _TRACE_ENTRY = pa.struct(
     [
         ("shown", pa.list_(pa.string())),
@@ -224,11 +218,10 @@ _TRACE_ENTRY = pa.struct(
         ("reason", pa.string()),
     ]
 )
-"""One text of a judge: the responses in the order shown, the text, and the vote that was parsed from it."""
 
 
 def _utf8(text: str) -> str:
-    """The text with lone surrogates replaced, as a last token that ends inside a character has them: Arrow takes none."""
+    # The text with lone surrogates replaced, as a last token that ends inside a character has them: Arrow takes none.
     return text.encode("utf-8", "replace").decode()
 
 

@@ -17,15 +17,11 @@ class Piece(NamedTuple):
     range: Range
 
 
-def by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> dict[int, list[Piece]]:
-    """What parts cover of each file, by its index, sorted by position; `extents` are those of all files."""
-    return {index: list(pieces) for index, pieces in file_by_file(sorted(parts), extents)}
-
-
 def file_by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> Iterator[tuple[int, Iterator[Piece]]]:
-    """What sorted parts cover of each file of which they cover something, as `by_file`, in the order of files.
+    """What sorted parts cover of each file of which they cover something, by its index, in the order of files.
 
-    Holds only what parts cover of files that come later. The pieces of a file are to be taken before the next file.
+    `extents` are those of all files. Holds only what parts cover of files that come later: the pieces of a file are to be
+    taken before the next file.
     """
     grouped = itertools.groupby(_pieces(parts, extents), key=lambda piece: piece[0])
     return ((index, (piece for _, _, piece in pieces)) for index, pieces in grouped)
@@ -49,7 +45,10 @@ def _pieces(parts: Iterable[Part], extents: Mapping[int, int | None]) -> Iterato
 
 
 def gaps(done: Sequence[Range], extent: int) -> list[Range]:
-    """The ranges that `done` leaves open in [0, extent). `done` must be sorted and without overlaps (`merge_ranges`)."""
+    """The ranges that `done` leaves open in [0, extent). `done` must be sorted and without overlaps (`merge_ranges`).
+
+    Both bounds are in the file's own positions: bytes of lines, rows of Parquet and arrays.
+    """
     # Empty ranges at both ends turn the first and the last gap into gaps between neighbours.
     edges = [Range(0, 0), *done, Range(extent, extent)]
     between = (Range(before.end, after.start) for before, after in itertools.pairwise(edges))
@@ -57,7 +56,10 @@ def gaps(done: Sequence[Range], extent: int) -> list[Range]:
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Sorted ranges with overlapping ones merged, as `gaps` takes them. Ranges that only touch stay apart."""
+    """Sorted ranges with overlapping ones merged, as `gaps` takes them. Ranges that only touch stay apart.
+
+    Only parts that a late writer left overlap: the gaps are those of all of them, until a repair drops the younger ones.
+    """
     merged: list[Range] = []
     for piece in ranges:
         if merged and piece.start < merged[-1].end:
@@ -76,12 +78,14 @@ def audit(
     sorted. Raises `AuditError`, naming up to 20 gaps, overlaps and contradictions.
     """
     files_by_index = {file.index: file for file in files}
+    # First, as all that follows looks files up by their index.
     if strangers := {index for part in parts for index in (part.file, part.last_file)} - files_by_index.keys():
         raise AuditError(f"some parts belong to files that the manifest doesn't list: {sorted(strangers)}")
     problems = itertools.chain(
         _all_problems(files, extents, parts, partial),
         (problem for part in parts for problem in _wrong_rows(part, files_by_index, extents)),
     )
+    # With wrong extents each part is a problem: the first ones show which.
     if named := list(itertools.islice(problems, 20)):
         raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(named))
     return sum((part.counts for part in parts), Counts())
@@ -120,11 +124,9 @@ def _problems(file: InputFile, extent: int | None, pieces: Iterable[Piece], part
 
 
 def _wrong_rows(part: Part, files: Mapping[int, InputFile], extents: Mapping[int, int | None]) -> Iterable[str]:
-    """What is impossible about a part's number of rows.
-
-    A position of Parquet and arrays is a row, so there the number must equal the length. Of lines only an empty range is
-    impossible.
-    """
+    # What is impossible about a part's number of rows.
+    # A position of Parquet and arrays is a row, so there the number must equal the length. Of lines only an empty range is
+    # impossible.
     lengths = {index: piece.end - piece.start for index, piece in part.pieces(extents)}
     length = sum(lengths.values())
     by_ordinal = all(files[index].kind.by_ordinal for index in lengths)

@@ -22,8 +22,8 @@ MADE_UP = (
     "**The rewards are made up**, by `--engine fake`, which is for trying a pipeline out: they say nothing of the model."
 )
 _MARK = "<!-- Assay writes this file anew with the results beside it; without this line it leaves the file alone. -->"
+# In place of a pattern of files: `datasets` says in its error that it is unable to find this.
 _UNFINISHED = "rows of an unfinished result"
-"""In place of a pattern of files: `datasets` says in its error that it is unable to find this."""
 _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
@@ -64,6 +64,7 @@ def write_unfinished_card(folder: str, command: str) -> None:
 
 def _is_strange(place: storage.Folder) -> bool:
     try:
+        # A card of a person, or of the hub, is worth more than ours.
         return _MARK.encode() not in place.read(CARD)
     except FileNotFoundError:
         return False
@@ -71,6 +72,7 @@ def _is_strange(place: storage.Folder) -> bool:
 
 def _card(command: str, files: str, lines: Sequence[str], schema: pa.Schema | None) -> str:
     front: dict[str, Any] = {"configs": [{"config_name": "default", "data_files": files}]}
+    # An empty list would tell `datasets` that rows have no columns.
     if schema is not None and len(schema):
         front["dataset_info"] = {"features": features(schema)}
     version = installed("assay")
@@ -84,7 +86,10 @@ def _card(command: str, files: str, lines: Sequence[str], schema: pa.Schema | No
 
 
 def features(schema: pa.Schema) -> list[dict[str, Any]]:
-    """The columns as `datasets` writes them in a card (`Features._to_yaml_list` of datasets 5)."""
+    """The columns as `datasets` writes them in a card (`Features._to_yaml_list` of datasets 5).
+
+    `datasets` has names of its own for floats, and writes what a list holds without the level `dtype` or `struct`.
+    """
     return [{"name": field.name, **_feature(field.type)} for field in schema]
 
 

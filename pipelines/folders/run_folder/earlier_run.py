@@ -21,11 +21,10 @@ from pipelines.folders.run_folder.member_runs import MEMBERS, folder_of
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts, open_part
 
-FILES_KEY = "assay_files"
-"""The key of `files_mark` in a part's metadata: it tells which file a part's file index stands for."""
+FILES_KEY = "assay_files"  # the key of `files_mark` in a part's metadata: it tells which file a part's file index stands for
 
+# The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own.
 DRAWN = "drawn"
-"""The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own."""
 _BESIDE = frozenset({NAME, "recipe.yaml", CARD, DRAWN, FOLDER})
 
 
@@ -52,9 +51,13 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
 
 
 def if_begun(folder: str, manifest: Manifest | None) -> Manifest | None:
-    """The manifest of a folder, unless it is of a start that failed before its first part: it counts for no other run."""
+    """The manifest of a folder, unless it is of a start that failed before its first part: it counts for no other run.
+
+    Begun means: a part of any run is in the folder, in a member's, or in that of candidates that were drawn for it.
+    """
     if manifest is None or manifest.summary is not None:
         return manifest
+    # An ensemble has no parts of its own before all of its members are scored.
     members = (folder_of(folder, name) for name in manifest.identity.get(MEMBERS, {}))
     places = (folder, storage.folder(folder).sub(DRAWN).path, *members)
     files = (Parts(place).parts_folder.entries() for place in places)

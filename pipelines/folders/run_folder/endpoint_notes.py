@@ -12,7 +12,12 @@ def endpoint_notes(folder: str) -> storage.Folder:
 
 
 def endpoint_work(folder: str) -> dict[str, object]:
-    """For a summary: requests, tokens, cost, and the `system_fingerprint`s that were seen; empty without an endpoint."""
+    """For a summary: requests, tokens, cost, and the `system_fingerprint`s that were seen; empty without an endpoint.
+
+    The cost is in the currency of the prices, and 0 without them. With `max_cost` it may be above what was spent, never
+    below: of a session that was killed, requests whose answer never came count with the most that they may have cost.
+    Without it, the last seconds of such a session may be missing.
+    """
     spent = read_spent(endpoint_notes(folder))
     if not spent.requests:
         return {}

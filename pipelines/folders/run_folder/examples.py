@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 
 from actors.records import Score, Status
 
-KEY = "assay_examples"
-"""The key in a part's footer."""
+KEY = "assay_examples"  # in the footer of a part
+# Examples of each outcome, and characters of each text: the footer of a part is read whole by whoever opens it.
 _MOST, _CHARACTERS = 3, 500
 
 
@@ -24,13 +24,15 @@ class Example:
 
     @classmethod
     def of(cls, row: str, response: str, score: Score, *, with_text: bool) -> "Example":
-        """The example of a score, without what a judge wrote unless `with_text`."""
         detail = score.detail[:_CHARACTERS] if with_text or score.status is Status.REJECTED else ""
         return cls(score.reason or score.status, row, response, detail, score.reward)
 
 
 def first_of_each(examples: Iterable[Example]) -> list[Example]:
-    """The first examples of each outcome; a head's rewards are none."""
+    """The first examples of each outcome; a head's rewards are none.
+
+    At most three of each outcome, in their order. A reward without a text, which is a head's, says nothing by itself.
+    """
     counts = Counter[str]()
     kept = []
     for example in examples:

@@ -16,8 +16,8 @@ from pipelines.folders.run_folder.coverage import audit, file_by_file, gaps, mer
 from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.part_list import PartList
 
+# Rises where a summary holds more or other figures, or parts another order: a resume then reads all parts once more.
 _MARK_VERSION = 2
-"""Another one where a summary holds more or other figures, or parts another order: all are read once more then."""
 
 
 class UnfinishedFile(NamedTuple):
@@ -37,7 +37,6 @@ class FolderState:
     extents: Mapping[int, int | None]
 
     def unfinished_files(self) -> Iterator[UnfinishedFile]:
-        """The files that aren't all in the parts, in the order of the files."""
         done_by_file = {
             index: merge_ranges(piece.range for piece in pieces) for index, pieces in file_by_file(self.parts, self.extents)
         }
@@ -48,7 +47,6 @@ class FolderState:
                 yield UnfinishedFile(file, remaining, done)
 
     def missing(self, unit_bytes: int) -> list[Unit]:
-        """The units of work, of about `unit_bytes`, for what has no part yet."""
         return [unit for file, remaining, done in self.unfinished_files() for unit in cut(file, remaining, done, unit_bytes)]
 
     def audit(self, *, partial: bool = False) -> Counts:
@@ -59,8 +57,8 @@ class FolderState:
         return audit(self.files, self.extents, self.parts, partial=partial)
 
     def mark(self) -> str:
-        """A hash of the names, sizes and times of writing of all parts: equal as long as nobody adds or changes one."""
         digest = hashlib.sha256(json.dumps(_MARK_VERSION).encode())
+        # With sizes and times: a part that is scored again may have the same name.
         for _, entry in self.parts.entries:
             digest.update(json.dumps(entry).encode())
         return digest.hexdigest()

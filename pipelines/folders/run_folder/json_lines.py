@@ -32,11 +32,17 @@ def _text(value: object) -> str:
 
 
 def exact_number(text: str) -> object:
-    """A number of JSON as Python's, or in its own digits, which `encode` writes, where Python's or orjson's is another."""
+    """A number of JSON as Python's, or in its own digits, which `encode` writes, where Python's or orjson's is another.
+
+    Python rounds 0.1000000000000000055 to 0.1, and orjson refuses integers beyond 64 bits: such digits come out as they
+    were.
+    """
     value = float(text) if text.strip("-0123456789") else int(text)
     if isinstance(value, int):
+        # What orjson writes: 64 bits, with or without a sign.
         is_same = -(2**63) <= value < 2**64
     else:
+        # `repr` is the shortest text that reads back to the same float, and what orjson writes.
         is_same = Decimal(repr(value)) == Decimal(text)
     return value if is_same else orjson.Fragment(text)
 
@@ -69,7 +75,10 @@ def has_json(kind: pa.DataType) -> bool:
 
 
 def written_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a reader finds in what `encode` writes of an Arrow type; maps, which have none, stay what they are."""
+    """The type that a reader finds in what `encode` writes of an Arrow type; maps, which have none, stay what they are.
+
+    `datasets` needs the types in a card, since it would take them from the first rows, where a column may be null.
+    """
     if isinstance(kind, pa.BaseExtensionType):
         return written_type(kind.storage_type)
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):

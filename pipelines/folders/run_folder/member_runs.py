@@ -17,10 +17,8 @@ from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.part import Part
 
 FOLDER = "models"
-CASCADE = "cascade"
-"""The key of the bounds in the identity of a cascade's manifest, whose members scored some of the rows only."""
-MEMBERS = "members"
-"""The key of the members' notes in the identity of an ensemble's manifest."""
+CASCADE = "cascade"  # the key of a cascade's bounds in its identity; its members scored some of the rows only
+MEMBERS = "members"  # the key of the members' notes in an ensemble's identity
 
 
 def folder_of(output: str, name: str) -> str:
@@ -30,6 +28,7 @@ def folder_of(output: str, name: str) -> str:
 
 def member_note(manifest: Manifest, entries: Sequence[tuple[Part, Entry]]) -> dict[str, Any]:
     """A member's entry in the ensemble's identity: enough to notice that the member's run or parts have changed."""
+    # With sizes: a retry may replace a part under the same name.
     sizes = [(entry.name, entry.size) for _, entry in entries]
     return {"identity": dict(manifest.identity), "run": _run(manifest), "parts": _sha256(sizes)}
 
@@ -41,6 +40,7 @@ def member_work(folder: str, manifest: Manifest) -> dict[str, Any]:
     """
     manifests = [read_manifest(folder_of(folder, name)) for name in manifest.identity[MEMBERS]]
     works = [work for member in manifests if member is not None and (work := (member.summary or {}).get("work"))]
+    # A sum over some of the members would look like the cost of all.
     if len(works) < len(manifests):
         return {}
     by_name = {name: [work.get(name) for work in works] for name in ("seconds", "gpu_hours")}
@@ -48,7 +48,10 @@ def member_work(folder: str, manifest: Manifest) -> dict[str, Any]:
 
 
 def is_fake(manifest: Manifest) -> bool:
-    """Whether the fake engine made the numbers of a scored folder, or those of any member of an ensemble."""
+    """Whether the fake engine made the numbers of a scored folder, or those of any member of an ensemble.
+
+    Results that are made of such rewards say so, and no trainer's format takes them without being told to.
+    """
     identities = [member["identity"] for member in manifest.identity.get(MEMBERS, {}).values()]
     return any(identity.get("engine") == "fake" for identity in (manifest.identity, *identities))
 

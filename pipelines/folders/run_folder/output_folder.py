@@ -12,7 +12,6 @@ Files that are written part by part have the names of the parts as numbers:
   pairs-000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.jsonl
 """
 
-import hashlib
 import itertools
 import json
 import re
@@ -25,18 +24,21 @@ from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
 from pipelines.data.storage import Entry, Folder, error_text
 from pipelines.data.storage.lease import check_lease
-from pipelines.folders.run_folder.manifest import hash_members
+from pipelines.folders.run_folder.manifest import array_digest
 from pipelines.folders.run_folder.part import Part
 
 _DONE = "done"
+# Keys of a finished document: the fingerprint of the parts it was made of, and its files with their sizes.
 _MADE_OF, _FILES = "made_of", "files"
-"""Keys of a finished document: the fingerprint of the parts it was made of, and its files with their sizes."""
 _THREADS = 32  # notes are read concurrently: in a store each is a round trip, of 30 ms or so
 _DONE_NAME = re.compile(rf"({NUMBER})\.json")
 
 
 def check_apart(folders: Sequence[str]) -> None:
-    """Raise `OutputError` if one of the folders is or holds another."""
+    """Raise `OutputError` if one of the folders is or holds another.
+
+    Else a command could delete or replace what it reads, or what another result was made of.
+    """
     for folder, other in itertools.combinations(folders, 2):
         if storage.overlap(folder, other):
             raise OutputError(f"{other} and {folder} are the same folder, or nested; give two separate folders")
@@ -80,6 +82,7 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
         else:
             note_folder.delete_all()
             _write(folder, document, None, kind)
+            # Notes of what an earlier result holds would be read as this one's.
             place.sub(SELECTION).delete_all()
         for entry in list(place.entries()):
             if (number := kind.number(entry.name)) is not None and number not in notes:
@@ -90,18 +93,21 @@ def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -
 
 
 def read_notes(folder: str) -> dict[str, dict[str, Any]]:
-    """The notes of what is done in an unfinished folder, by number. Raises `OSError`."""
+    """The notes of what is done in an unfinished folder, by number. Raises `OSError`.
+
+    A temporary file that a killed worker left has another name, and a note that breaks off counts as none.
+    """
     note_folder = storage.folder(folder).sub(_DONE)
     names = [
         name for entry in note_folder.entries() if (name := _DONE_NAME.fullmatch(entry.name))
     ]  # no killed worker's *.tmp
     with ThreadPoolExecutor(_THREADS) as threads:
         notes = threads.map(lambda name: _read_note(note_folder, name[0]), names)
+        # None is a note that breaks off: its files are written again.
         return {name[1]: note for name, note in zip(names, notes, strict=True) if note is not None}
 
 
 def _read_note(note_folder: Folder, name: str) -> dict[str, Any] | None:
-    """A note; None if it is truncated, so that its files are written again, or gone, as its command has just finished."""
     try:
         note = json.loads(note_folder.read(name))
     except (FileNotFoundError, ValueError):
@@ -115,7 +121,10 @@ def result_name(index: int) -> str:
 
 
 def note_done(folder: str, number: str, summary: Mapping[str, Any]) -> None:
-    """Note that the files of a number are complete."""
+    """Note that the files of a number are complete.
+
+    Written after the files, so a note means that they are whole. Raises `OutputError`.
+    """
     try:
         storage.folder(folder).sub(_DONE).replace(f"{number}.json", json.dumps(summary).encode())
     except OSError as error:
@@ -134,6 +143,7 @@ def finish(
     check_lease(folder)
     for written in (place, place.sub(SELECTION)):
         written.clear()
+    # Sizes tell later whether a file was cut off or deleted since.
     full_document = {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}
     check_lease(folder)  # again, as many files take long to list
     _write(folder, full_document, summary, kind)
@@ -143,7 +153,10 @@ def finish(
 def read_finished(
     folder: str, settings: Mapping[str, Any], fingerprint: str | None, made_of: str, kind: OutputKind = FILTER
 ) -> dict[str, Any] | None:
-    """The summary, if the folder holds the finished result of these settings, this run and these parts; else None."""
+    """The summary, if the folder holds the finished result of these settings, this run and these parts; else None.
+
+    Files are compared by their sizes, so a result of which one was deleted or cut off is made again.
+    """
     earlier = kind.read(folder)
     if earlier is None or earlier.get("summary") is None:
         return None
@@ -156,11 +169,11 @@ def read_finished(
 
 
 def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
-    """A hash of the names and sizes of parts, for `finish` and `read_finished`."""
-    digest = hashlib.sha256(b"[")
-    hash_members(digest, ([part.name, entry.size] for part, entry in entries))
-    digest.update(b"]")
-    return f"sha256:{digest.hexdigest()}"
+    """A hash of the names and sizes of parts, for `finish` and `read_finished`.
+
+    A listing tells both. Sizes, since a retry may replace a part under the same name.
+    """
+    return f"sha256:{array_digest([part.name, entry.size] for part, entry in entries)}"
 
 
 def _without_overwrite(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +185,7 @@ def _files(folder: str, kind: OutputKind) -> dict[str, int]:
 
 
 def _full_document(document: Mapping[str, Any], summary: Mapping[str, Any] | None, kind: OutputKind) -> dict[str, Any]:
-    """The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists)."""
+    # The full document, through JSON once, so that it compares equal to one that is read back (tuples become lists).
     full_document: dict[str, Any] = json.loads(json.dumps(kind.marked({**document, "summary": summary})))
     return full_document
 

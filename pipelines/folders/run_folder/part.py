@@ -9,15 +9,17 @@ from typing import Any, NamedTuple, Self
 from actors.records import Score
 from pipelines.data.corpus.corpus_files import Range
 
-RUN = r"[0-9a-f]{16}"
-"""The name of a run, as a pattern."""
+RUN = r"[0-9a-f]{16}"  # the pattern of a run's name: eight digits of its identity's hash, and eight random ones
 
 _NUMBER = r"(\d{1,18})"  # one that 64 bits hold
 _NAME = re.compile(rf"{_NUMBER}(?:to{_NUMBER})?{f'-{_NUMBER}' * 6}-({RUN})\.parquet")
 
 
 class Counts(NamedTuple):
-    """Numbers of input rows, and of their responses by status."""
+    """Numbers of input rows, and of their responses by status.
+
+    `rows` counts input rows also where none of their responses could be read. The order of the fields is that in names.
+    """
 
     rows: int = 0
     scored: int = 0
@@ -26,7 +28,6 @@ class Counts(NamedTuple):
 
     @property
     def responses(self) -> int:
-        """All responses, of any status."""
         return self.scored + self.rejected + self.failed
 
     def __add__(self, other: object) -> "Counts":
@@ -36,7 +37,6 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, rows: int, scores: Iterable[Score]) -> Self:
-        """The counts of some rows and the scores of their responses."""
         return cls.of_statuses(rows, (score.status for score in scores))
 
     @classmethod
@@ -56,33 +56,28 @@ class Part(NamedTuple):
     range: Range
     counts: Counts
     run: str = ""
-    further: int = 0
-    """The number of files after `file` in which the part has rows; `range.end` is a position in the last of them."""
+    further: int = 0  # how many files after `file` have rows in the part; `range.end` is then a position in the last of them
 
     @property
     def name(self) -> str:
-        """The file name, which holds every field."""
         return f"{self.place}-{'-'.join(map(str, self.counts))}-{self.run}.parquet"
 
     @property
     def place(self) -> str:
-        """The files and the range, as the name begins."""
         last = f"to{self.last_file:06d}" if self.further else ""
         return f"{self.file:06d}{last}-{self.range.start:012d}-{self.range.end:012d}"
 
     @property
     def last_file(self) -> int:
-        """The file in which the part ends."""
         return self.file + self.further
 
     @property
     def begin(self) -> tuple[int, int]:
-        """The first position: file and position in it. Positions of a corpus are ordered."""
+        # Files come first: positions of a whole corpus are ordered by it.
         return self.file, self.range.start
 
     @property
     def end(self) -> tuple[int, int]:
-        """The position behind the last one."""
         return self.last_file, self.range.end
 
     def pieces(self, extents: Mapping[int, int | None]) -> Iterator[tuple[int, Range]]:
@@ -95,6 +90,8 @@ class Part(NamedTuple):
             return
         if self.last_file not in extents:
             return
+        # Files between the first and the last are covered whole. One whose extent isn't known counts as empty: `audit` then
+        # says that not all of its rows are in the parts.
         for index in range(self.file, self.last_file + 1):
             start = self.range.start if index == self.file else 0
             end = self.range.end if index == self.last_file else extents.get(index) or 0
@@ -102,7 +99,6 @@ class Part(NamedTuple):
                 yield index, Range(start, end)
 
     def report(self) -> dict[str, int]:
-        """The part as a row of a table, without its run."""
         return {
             "file": self.file,
             "further": self.further,
@@ -113,7 +109,6 @@ class Part(NamedTuple):
 
     @classmethod
     def of_report(cls, report: Mapping[str, Any]) -> Self:
-        """The part of a row that `report` made, without its run."""
         counts = Counts(*(report[name] for name in Counts._fields))
         return cls(report["file"], Range(report["start"], report["end"]), counts, "", report["further"])
 
@@ -127,4 +122,5 @@ class Part(NamedTuple):
         start, end, *counts = map(int, numbers)
         # Interned: a million parts hold one text of their run, and not a million equal ones.
         part = cls(int(first), Range(start, end), Counts(*counts), sys.intern(run), int(last or first) - int(first))
+        # Another spelling of the same numbers, such as a leading zero more, is no part: both would count the same rows.
         return part if part.further >= 0 and part.name == name else None

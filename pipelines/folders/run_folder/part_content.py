@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from pipelines.folders.run_folder.examples import KEY as EXAMPLES_KEY
 from pipelines.folders.run_folder.part import Part
 
+# In the footer: the checksum of the file, its files and range, and the run.
 SHA_KEY, PLACE_KEY, RUN_KEY = "assay_sha256", "assay_place", "assay_run"
-"""Keys in the footer: of the checksum, of the part's file and range, and of its run's name."""
 
+# Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group.
 _GROUP_BYTES = 2**28
-"""Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group."""
 _BATCH_ROWS = 4096
 _ZEROS = "0" * 64
 
@@ -35,6 +35,7 @@ def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
     notes = {EXAMPLES_KEY: note} if (note := (table.schema.metadata or {}).get(EXAMPLES_KEY.encode())) else {}
     marked = table.replace_schema_metadata({**notes, **metadata})
     with pq.ParquetWriter(content, marked.schema, compression="zstd", write_page_checksum=True) as writer:
+        # So many rows have `_GROUP_BYTES`, by the mean size of a row; one row may be larger than that.
         writer.write_table(marked, max(1, marked.num_rows * _GROUP_BYTES // max(marked.nbytes, 1)))
         writer.add_key_value_metadata({PLACE_KEY: place, SHA_KEY: _ZEROS})
     zeroed = content.getvalue()
@@ -62,6 +63,7 @@ def opened(content: bytes, part: Part) -> Iterator[pq.ParquetFile]:
 
 def check_named(metadata: pq.FileMetaData, part: Part) -> None:
     """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses."""
+    # Run and place before the counts: a copy of another part may have as many responses.
     notes = metadata.metadata or {}  # made anew at each access
     run, place = (notes.get(key.encode(), b"").decode(errors="replace") for key in (RUN_KEY, PLACE_KEY))
     if (run, place) != (part.run, part.place):
@@ -87,7 +89,10 @@ def footer_note(metadata: pq.FileMetaData, key: str) -> str | None:
 
 
 def is_whole(content: bytes, metadata: pq.FileMetaData) -> bool:
-    """Whether the file has the checksum of the whole file, and it is right."""
+    """Whether the file has the checksum of the whole file, and it is right.
+
+    Page checksums leave out the footer: a flipped bit in its statistics would be noticed by this one only.
+    """
     digest = footer_note(metadata, SHA_KEY)
     if digest is None:
         return False

@@ -14,8 +14,7 @@ T = TypeVar("T")
 
 
 class _Row(NamedTuple):
-    """A part with its directory entry, as a row of numbers; those of a part come in the order in which parts compare."""
-
+    # In the order in which parts compare, so that sorting by these columns sorts the parts.
     file: int
     start: int
     end: int
@@ -29,14 +28,12 @@ class _Row(NamedTuple):
 
 
 _FIELDS = np.dtype([(name, np.float64 if name == "written" else np.int64) for name in _Row._fields])
+# Rows become Python's objects so many at a time: all at once they would take the memory that packing saves.
 _AT_A_TIME = 1024
 
 
 class _Packed(Sequence[T]):
-    """A sequence of what is made of rows of numbers, each when it is looked at."""
-
     def __init__(self, run: str, table: NDArray[np.void]) -> None:
-        """`table` has the fields `_FIELDS`, and is sorted."""
         self._run, self._table = run, table
 
     def _make(self, row: _Row) -> T:
@@ -74,13 +71,13 @@ class PartList(_Packed[Part]):
 
     @classmethod
     def of(cls, run: str, entries: Iterable[Entry]) -> "PartList":
-        """The parts of a run among the files of a folder."""
         parsed = ((Part.parse(entry.name), entry) for entry in entries)
         rows = (
             (part.file, *part.range, *part.counts, part.further, entry.size, entry.written)
             for part, entry in parsed
             if part is not None and part.run == run
         )
+        # From an iterator: a list of all rows would take several hundred bytes a part.
         table = np.fromiter(rows, _FIELDS)
         # Of `lexsort` the last key, the file, is the first to be compared.
         order = np.lexsort([table[name] for name in reversed(_Row._fields[:-2])])
@@ -88,16 +85,13 @@ class PartList(_Packed[Part]):
 
     @property
     def entries(self) -> "PackedEntries":
-        """The parts, each with its directory entry."""
         return PackedEntries(self._run, self._table)
 
     @property
     def failed(self) -> NDArray[np.int64]:
-        """The number of failed responses of each part."""
         return self._table["failed"]
 
     def where(self, chosen: NDArray[np.bool_]) -> "PartList":
-        """The parts for which `chosen` is true."""
         return PartList(self._run, self._table[chosen])
 
     _make = _Packed._make_part

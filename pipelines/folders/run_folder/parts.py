@@ -42,9 +42,9 @@ from pipelines.folders.run_folder.part_list import PackedEntries, PartList
 
 MANIFEST = "manifest.json"
 
+# NUMBER OF A FILE, EXTENT, RUN: of a compressed file or an array only its reader learns where it ends.
 _END_NAME = re.compile(rf"(\d+)-(\d+)-({RUN})")
-_LEAST_BYTES = 12
-"""Of a Parquet file: two magic numbers of 4 bytes, and the 4-byte length of its footer."""
+_LEAST_BYTES = 12  # of a Parquet file: the magic number twice, 4 bytes each, and 4 bytes for the footer's length
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,10 @@ class Parts:
 
     folder: str
     run: str | None = None
-    ticket: Ticket | None = None
-    """The ticket of the lease under which parts are committed; None for a reader."""
+    ticket: Ticket | None = None  # of the lease under which parts are committed; None for a reader
 
     @property
     def parts_folder(self) -> Folder:
-        """The folder of the parts."""
         return storage.folder(self.folder).sub("parts")
 
     @property
@@ -71,7 +69,6 @@ class Parts:
 
     @property
     def sessions_folder(self) -> Folder:
-        """The folder of the sessions' timing notes."""
         return storage.folder(self.folder).sub("sessions")
 
     def create(self) -> None:
@@ -100,6 +97,7 @@ class Parts:
         """
         run = self._run()
         content = self._encoded(part, run, table, metadata)
+        # Never over a part that is there: two workers may score one block, as Ray repeats a call whose answer was lost.
         return self.parts_folder.create(part._replace(run=run).name, content)
 
     def replace(self, old: Part, part: Part, table: pa.Table, metadata: Mapping[str, str]) -> None:
@@ -111,12 +109,12 @@ class Parts:
         run = self._run()
         content = self._encoded(part, run, table, metadata)
         name = part._replace(run=run).name
+        # The new part first: killed before the deletion, no row is missing, and `_without_replaced` passes over the old one.
         self.parts_folder.replace(name, content)
         if name != old.name:
             self.parts_folder.delete(old.name)
 
     def _encoded(self, part: Part, run: str, table: pa.Table, metadata: Mapping[str, str]) -> bytes:
-        """A part's content, of which a check of the lease has just said that it may be written."""
         content = encode(table, {**metadata, RUN_KEY: run}, part.place)
         self._check_lease()  # directly before the write: the lease may be lost while the part is compressed
         return content
@@ -130,7 +128,6 @@ class Parts:
         return _without_replaced(self._all_parts())
 
     def entries(self) -> PackedEntries:
-        """All parts of the run, as `listing` gives them, each with its directory entry."""
         return self.listing().entries
 
     def _all_parts(self) -> PartList:
@@ -140,6 +137,7 @@ class Parts:
         """The files among the parts, in folders inside, too, that are none of this run: of other runs, copies, others."""
         run, folder = self._run(), self.parts_folder.path
         with suppress(FileNotFoundError):
+            # One by one: the names of a million parts would take 100 MB. A temporary name is a writer's at work.
             names = (storage.below(file.path, folder) for file in storage.files_below(folder))
             parsed = ((name, Part.parse(name)) for name in names if not name.endswith(TEMPORARY))
             return sorted(name for name, part in parsed if part is None or part.run != run)
@@ -152,6 +150,8 @@ class Parts:
         """
         aside = storage.folder(self.folder).sub("set-aside").sub(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
         try:
+            # Listed before the lease is looked at: of a store that takes minutes, in which another run may have taken the
+            # folder.
             strays = self.strays()
             self._check_lease()
             for name in strays:
@@ -170,28 +170,26 @@ class Parts:
         return by_run
 
     def path(self, part: Part) -> str:
-        """The path of a part."""
         return self.parts_folder.file(part.name)
 
     def note_name(self, name: str, suffix: str = "") -> str:
-        """A file name that is marked with the run."""
         return f"{name}-{self._run()}{suffix}"
 
     def _run(self) -> str:
         return named_run(self.folder) if self.run is None else self.run
 
     def end_seen(self, file: InputFile, extent: int) -> None:
-        """Record the extent of a file, as an empty file whose name holds it. May be called more than once."""
+        # An empty file, whose name says it all: a million of them cost a listing and no read.
         self._ends_folder.create(self.note_name(f"{file.index:06d}-{extent:012d}"), b"")
 
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
         """The extent of each file by its index; None while it isn't known."""
         run, names = self._run(), (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
+        # Ends of another run don't count: a file of its index may be another one there.
         extents_by_index = {int(name[1]): int(name[2]) for name in names if name and name[3] == run}
         return {file.index: extents_by_index.get(file.index) if file.extent is None else file.extent for file in files}
 
     def state(self, files: Sequence[InputFile]) -> FolderState:
-        """What the folder holds now; `files` are the run's."""
         return FolderState(files, self.listing(), self.extents(files))
 
     def repair(self, files: Sequence[InputFile], notify: Callable[[str], None]) -> FolderState:
@@ -203,6 +201,7 @@ class Parts:
         listed = self._all_parts()
         parts = _without_replaced(listed)
         if len(parts) < len(listed):
+            # Whole parts that a killed retry left beside those that replaced them.
             for part in set(listed) - set(parts):
                 self.parts_folder.delete(part.name)
         dropped = {part for part, entry in parts.entries if is_empty(entry)}
@@ -224,7 +223,10 @@ class Parts:
 
 
 def read_tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
-    """Some columns of a part, in tables of up to 4,096 rows. Raises `SourceError` if it can't be read."""
+    """Some columns of a part, in tables of up to 4,096 rows. Raises `SourceError` if it can't be read.
+
+    Each is within a row group, so that no column of strings exceeds the 2 GiB that Arrow reads at once.
+    """
     with open_part(path) as parquet:
         for batch in batches(parquet, names):
             yield pa.Table.from_batches([batch]).select(names)
@@ -262,12 +264,18 @@ def unreadable(path: str, problem: str) -> SourceError:
 
 
 def is_empty(entry: Entry) -> bool:
-    """Whether a part is too small to be a Parquet file, such as an empty file."""
+    """Whether a part is too small to be a Parquet file, such as an empty file.
+
+    `repair` drops such a file as it drops a part that overlaps, and its rows are scored again.
+    """
     return entry.size < _LEAST_BYTES
 
 
 def named_run(folder: str) -> str:
-    """The run that a folder's manifest names; "" if it can't be read, as no part's run is named."""
+    """The run that a folder's manifest names; "" if it can't be read, as no part's run is named.
+
+    So a folder whose manifest can't be read has no parts, rather than those of any run.
+    """
     try:
         document = json.loads(storage.folder(folder).read(MANIFEST))
     except (OSError, ValueError):
@@ -276,14 +284,13 @@ def named_run(folder: str) -> str:
 
 
 def _without_replaced(parts: PartList) -> PartList:
-    """The parts without those of which another one has the same range, rows and responses, and fewer that have failed.
-
-    That other one is by a retry, which was killed before it deleted the part that it had replaced. Both are whole.
-    """
+    # The parts without those of which another one has the same range, rows and responses, and fewer that have failed.
+    # That other one is by a retry, which was killed before it deleted the part that it had replaced. Both are whole.
     has_failed = parts.failed > 0
     if not has_failed.any():
         return parts
     failed = {_work(part) for part in parts.where(has_failed)}  # only these are ever replaced
+    # By place, rows and responses: parts that agree in these are of the same work, and differ in what failed.
     fewest: dict[tuple[str, int, int], int] = {}
     for part, entry in parts.entries:
         if not is_empty(entry) and (work := _work(part)) in failed:
@@ -297,7 +304,6 @@ def _work(part: Part) -> tuple[str, int, int]:
 
 
 def _clusters(entries: Iterable[tuple[Part, Entry]]) -> Iterator[list[tuple[Part, Entry]]]:
-    """Group sorted parts into clusters that overlap transitively, so that `repair` compares few pairs of a million parts."""
     cluster: list[tuple[Part, Entry]] = []
     end = (0, 0)
     for part, entry in entries:

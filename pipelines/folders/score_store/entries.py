@@ -11,13 +11,19 @@ import json
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score, Status
 from actors.scorers.head_scorer import Scores
 
 KEY_BYTES = 32
+
+# Not `cached_tokens` and `detail`: they say how a score came about this time, and are compared with nothing.
+_PLAIN_FIELDS = (
+    *("status", "reason", "reward", "prompt_tokens", "truncated", "reasoned"),
+    *("steps", "votes", "completion_tokens"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,6 @@ class StoredUnit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the responses."""
         return tuple(response.name for response in self.request.responses)
 
 
@@ -65,6 +70,7 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
     The names of the responses aren't in it: no number depends on them.
     """
     request = unit.request
+    # Every field that decides a score; a test compares them with those of `Prompt`.
     described = json.dumps(
         [
             identity,
@@ -93,7 +99,10 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
 
 
 def is_lasting(scores: Scores) -> bool:
-    """Whether the outcome would come again: none of the responses failed."""
+    """Whether the outcome would come again: none of the responses failed.
+
+    A failure, such as a time-out, isn't kept: the next run asks the engine again.
+    """
     return all(score.status is not Status.FAILED for score in scores)
 
 
@@ -117,47 +126,22 @@ def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores
 
 
 def _score_to_json(score: Score, names: Sequence[str]) -> dict[str, Any]:
-    return {
-        "status": score.status,
-        "reason": score.reason,
-        "reward": score.reward,
-        "scores": dict(score.scores),
-        "prompt_tokens": score.prompt_tokens,
-        "truncated": score.truncated,
-        "reasoned": score.reasoned,
-        "steps": score.steps,
-        "votes": score.votes,
-        "completion_tokens": score.completion_tokens,
-        "trace": [
-            [
-                [names.index(name) for name in answer.shown],
-                answer.principle,
-                answer.text,
-                answer.finish_reason,
-                answer.vote,
-                answer.reason,
-            ]
-            for answer in score.trace
-        ],
-    }
+    trace = [[[names.index(name) for name in answer.shown], *astuple(answer)[1:]] for answer in score.trace]
+    return {**{name: getattr(score, name) for name in _PLAIN_FIELDS}, "scores": dict(score.scores), "trace": trace}
 
 
 def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
-    trace = tuple(
+    trace = (
         JudgeAnswer(tuple(names[position] for position in shown), principle, text, finish, vote, reason and Reason(reason))
         for shown, principle, text, finish, vote, reason in fields["trace"]
     )
-    return Score(
-        Status(fields["status"]),
-        fields["reason"] and Reason(fields["reason"]),
-        fields["reward"],
-        fields["scores"],
-        fields["prompt_tokens"],
-        fields["truncated"],
-        fields["reasoned"],
-        tuple(fields["steps"]),
-        tuple(fields["votes"]),
-        fields["completion_tokens"],
-        trace,
-        from_store=from_store,
-    )
+    # JSON has no enums and no tuples, and scores are compared with those that were just computed.
+    typed = {
+        "status": Status(fields["status"]),
+        "reason": fields["reason"] and Reason(fields["reason"]),
+        "scores": fields["scores"],
+        "steps": tuple(fields["steps"]),
+        "votes": tuple(fields["votes"]),
+        "trace": tuple(trace),
+    }
+    return Score(**{**{name: fields[name] for name in _PLAIN_FIELDS}, **typed}, from_store=from_store)

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 _CONTENT_BYTES = 2**30
 _CACHE_KIB = 16 * 1024
-_KEY_BYTES = 16
-"""Of a key's 32: enough to find it, and the whole key is compared with that of the entry."""
+_KEY_BYTES = 16  # of a key's 32: enough to find it, and the whole key is compared with that of the entry
 _KEYS_A_QUERY = 500  # well below the number of variables of any build of SQLite
 
 
@@ -29,7 +28,8 @@ class KeyIndex:
     """Places by key. For one thread at a time. Every method raises `OSError` if the database fails, as on a full disk."""
 
     def __init__(self, content_bytes: int = _CONTENT_BYTES) -> None:
-        # An empty name is SQLite's for a temporary file, of which at most the page cache is in memory.
+        # An empty name is SQLite's for a temporary file, of which at most the page cache is in memory (negative: KiB).
+        # Neither journal nor sync, as the database ends with its process.
         self._database = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         self._database.executescript(
             f"""
@@ -43,7 +43,6 @@ class KeyIndex:
 
     @property
     def size(self) -> int:
-        """The bytes of the database."""
         pages, page_bytes = (self._query(f"pragma {name}")[0][0] for name in ("page_count", "page_size"))
         return int(pages * page_bytes)
 
@@ -64,15 +63,16 @@ class KeyIndex:
             self._database.execute("insert or ignore into segments (name) values (?)", (name,))
             ((number,),) = self._database.execute("select number from segments where name = ?", (name,)).fetchall()
             self._database.executemany(
+                # The first segment with a key keeps it: any score of an equal request will do.
                 "insert or ignore into places values (?, ?, ?)",
                 [(key[:_KEY_BYTES], number, row) for row, key in enumerate(keys)],
             )
+            # None is pushed out: a segment that finds no room is read from the store at each hit.
             if len(content) <= self._room:
                 self._database.execute("insert or replace into contents values (?, ?)", (number, content))
                 self._room -= len(content)
 
     def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
-        """The places of those keys that have one."""
         by_beginning = {key[:_KEY_BYTES]: key for key in keys}
         beginnings, places = list(by_beginning), dict[bytes, Place]()
         for first in range(0, len(beginnings), _KEYS_A_QUERY):
@@ -86,18 +86,17 @@ class KeyIndex:
         return places
 
     def content(self, name: str) -> bytes | None:
-        """The bytes of a segment, if they were kept."""
         rows = self._query("select content from contents join segments on segment = number where name = ?", [name])
         return rows[0][0] if rows else None
 
     def drop(self, name: str) -> None:
-        """Forget the places in a segment; it is `lacking` no more, so that nobody reads it again."""
+        # As one that was added, so that `lacking` never names it again.
         self._query("insert or ignore into segments (name) values (?)", [name])
         self._query("delete from places where segment = (select number from segments where name = ?)", [name])
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Ends with what was done: without a journal nothing can be undone, and what is left open would refuse the next."""
+        # Ends with what was done: without a journal nothing can be undone, and what is left open would refuse the next.
         self._database.execute("begin")
         try:
             yield
@@ -111,7 +110,7 @@ class KeyIndex:
 
 @contextlib.contextmanager
 def _os_errors() -> Iterator[None]:
-    """Raise an error of SQLite, which has classes of its own for a full disk, as what it is."""
+    # Raise an error of SQLite, which has classes of its own for a full disk, as what it is.
     try:
         yield
     except sqlite3.Error as error:

@@ -16,8 +16,7 @@ from pipelines.data.storage import Folder
 from pipelines.data.storage.patience import SHORT_S
 from pipelines.folders.score_store.stored_scores import StoredUnits
 
-_TICK_S = 1.0
-"""Between two looks at what is due."""
+_TICK_S = 1.0  # between two looks at what is due
 
 
 class OnlineStoredScores(StoredUnits):
@@ -29,11 +28,11 @@ class OnlineStoredScores(StoredUnits):
         self._score = score
         self._read_new_segments_if_due()
         self._closed = threading.Event()
+        # A daemon: a store that doesn't answer must not hold up the end of a replica.
         self._thread = threading.Thread(target=self._keep_up, name="score store", daemon=True)
         self._thread.start()
 
     async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score requests as the scorer does; what isn't scored for them has `from_store`."""
         stored = await asyncio.to_thread(self.look_up, requests)
         missing = stored.missing
         while missing:
@@ -42,6 +41,7 @@ class OnlineStoredScores(StoredUnits):
                 with self.settled(claims):
                     scored = await self._score([claim.unit.request for claim in claims.values()])
                     stored.ready.update(self.settle(claims, scored))
+            # With exceptions as results: one client that left must not end the wait for the others' scores.
             outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
             missing = {}
             for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):

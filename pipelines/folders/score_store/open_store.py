@@ -17,8 +17,7 @@ from pipelines.folders.score_store.stored_scores import StoredScores
 
 _LOG = logging.getLogger(__name__)
 
-_VERSION = "v1"
-"""Of keys, entries and segments: another form gets another folder, and neither reads the other's."""
+_VERSION = "v1"  # of keys, entries and segments: another form gets another folder, and neither reads the other's
 _IDENTITY = "identity.yaml"  # JSON is YAML; a file .json in a corpus' folder would be read as rows
 
 
@@ -27,17 +26,13 @@ class OpenStore:
     """The folder of an identity in a store. Small and picklable: in a worker it puts `StoredScores` around a scorer."""
 
     folder: Folder
-    identity: str
-    """The digest of the identity, which is also the folder's name."""
-    compares: bool
-    """See `Family.compares`."""
+    identity: str  # the digest of the identity, which is also the folder's name
+    compares: bool  # see `Family.compares`
 
     def __call__(self, score_block: ScoreBlock, report: Report) -> StoredScores:
-        """The scorer with the store around it: see `actors.workers.batch_actor.WithScoreCache`."""
         return StoredScores(self.folder, self.identity, score_block, report, compares=self.compares)
 
     def online(self, score: ScoreRequests) -> OnlineStoredScores:
-        """The same around the scorer of an endpoint: see `actors.scorers.online.WithScoreMemory`."""
         return OnlineStoredScores(self.folder, self.identity, score, _LOG.warning, compares=self.compares)
 
 
@@ -51,6 +46,7 @@ def open_store(path: str, identity: Mapping[str, Any], *, compares: bool, apart_
             f"--store {path} and the output {apart_from} overlap; a store is a folder of its own, for many runs"
         )
     content = json.dumps(identity, indent=2, sort_keys=True) + "\n"
+    # 128 bits: no two identities share a folder by chance.
     digest = hashlib.sha256(content.encode()).hexdigest()[:32]
     folder = storage.folder(path).sub(_VERSION).sub(digest)
     try:

@@ -38,9 +38,11 @@ def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes])
     """
     table = pa.table([list(entries), list(entries.values())], _SCHEMA.with_metadata({_IDENTITY: identity}))
     stream = io.BytesIO()
+    # Without dictionaries: keys are all different.
     pq.write_table(table, stream, compression="zstd", use_dictionary=False)
     content = stream.getvalue()
     name = f"{len(entries)}-{hashlib.sha256(content).hexdigest()}.segment"
+    # A name holds the hash of its content, so another content under it is damaged.
     if not folder.create(name, content) and folder.read(name) != content:
         folder.replace(name, content)
     return Segment(name, content)
@@ -54,7 +56,10 @@ def segment_names(folder: Folder) -> list[str]:
 
 @waits_at_most(SHORT_S)
 def read_content(folder: Folder, name: str) -> bytes:
-    """The bytes of a segment. Raises `OSError`, and `SourceError` if they aren't those that were written under the name."""
+    """The bytes of a segment. Raises `OSError`, and `SourceError` if they aren't those that were written under the name.
+
+    Every segment is hashed when it is read, so a flipped bit costs work and never a number.
+    """
     content = folder.read(name)
     match = _NAME.fullmatch(name)
     if match is None or hashlib.sha256(content).hexdigest() != match[2]:
@@ -63,7 +68,10 @@ def read_content(folder: Folder, name: str) -> bytes:
 
 
 def keys_in(folder: Folder, name: str, identity: str, content: bytes) -> list[bytes]:
-    """The keys in the bytes of a segment, in its order. Raises `SourceError` for a segment of something else."""
+    """The keys in the bytes of a segment, in its order. Raises `SourceError` for a segment of something else.
+
+    The identity stands in the file, too: a segment that was copied into another identity's folder never answers there.
+    """
     try:
         with pq.ParquetFile(io.BytesIO(content)) as parquet:
             written_for = (parquet.schema_arrow.metadata or {}).get(_IDENTITY.encode(), b"").decode()
@@ -76,7 +84,10 @@ def keys_in(folder: Folder, name: str, identity: str, content: bytes) -> list[by
 
 
 def entries_at(content: bytes, rows: Sequence[int]) -> list[tuple[bytes, bytes]]:
-    """The keys and the stored scores at some rows of a segment's bytes. Raises `SourceError` if it hasn't so many."""
+    """The keys and the stored scores at some rows of a segment's bytes. Raises `SourceError` if it hasn't so many.
+
+    The key comes along with each: the index holds half of a key, and whoever asks compares the whole.
+    """
     try:
         table = pq.read_table(io.BytesIO(content)).take(pa.array(rows, pa.int64()))
     except pa.ArrowException as error:

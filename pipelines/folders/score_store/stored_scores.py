@@ -29,26 +29,23 @@ from pipelines.folders.score_store.entries import StoredUnit, decode, encode, is
 from pipelines.folders.score_store.key_index import KeyIndex, Place
 from pipelines.folders.score_store.segments import entries_at, keys_in, read_content, segment_names, write_segment
 
+# A segment is written at this size or age: large enough for few files, early enough to lose little.
 _ENTRIES = 4096
 _BYTES = 8 * 2**20
 _WRITE_S = 30.0
-_LOOK_S = 60.0
-"""Seconds between two looks for other processes' segments: a listing of 1,000 names is a request."""
+_LOOK_S = 60.0  # seconds between two looks for other processes' segments: a listing of 1,000 names is a request
 _LOOK_SHARE = 20  # and a look that takes long comes so many times more rarely
 _READERS = 8
 
 
 class UnitOutcome(NamedTuple):
-    """What a unit came to, as it is stored; `lasts` if it may be."""
+    """What a unit came to, as it is stored; `lasts` if it may be.
+
+    `value` is as `encode` wrote it. What doesn't last is passed on to those who wait, and then forgotten.
+    """
 
     value: bytes
     lasts: bool
-
-
-@dataclass(frozen=True)
-class _KeyedUnit:
-    unit: StoredUnit
-    key: bytes
 
 
 @dataclass(frozen=True)
@@ -56,13 +53,12 @@ class Lookup:
     """What a store knows of some requests. `missing` is to be scored, and its outcomes go into `outcomes`, or `ready`."""
 
     requests: Sequence[RenderedRequest]
-    units: Sequence[Sequence[_KeyedUnit]]
+    units: Sequence[Sequence[tuple[bytes, StoredUnit]]]
     missing: Mapping[bytes, StoredUnit]
     ready: dict[bytes, Scores]
     outcomes: dict[bytes, UnitOutcome]
 
     def scores(self) -> list[Scores]:
-        """The scores of all requests, in their order."""
         return [
             _assemble(request, units, self.ready, self.outcomes)
             for request, units in zip(self.requests, self.units, strict=True)
@@ -72,15 +68,13 @@ class Lookup:
 class StoredUnits:
     """The store of one identity, as a process sees it. May be called from several threads at a time."""
 
-    def __init__(
-        self, folder: Folder, identity: str, report: Report, *, compares: bool, index: KeyIndex | None = None
-    ) -> None:
+    def __init__(self, folder: Folder, identity: str, report: Report, *, compares: bool) -> None:
         """`identity` is the digest whose folder it is, `compares` as in `units_of`; `report` gets what goes wrong."""
         self._folder = folder
         self._identity = identity
         self._report = report
         self._compares = compares
-        self._index = index or KeyIndex()
+        self._index = KeyIndex()
         self._index_lock = threading.Lock()  # held for as long as a segment takes to be added
         self._lock = threading.Lock()  # of all that follows
         self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
@@ -93,20 +87,19 @@ class StoredUnits:
     # Look-ups.
 
     def look_up(self, requests: Sequence[RenderedRequest]) -> Lookup:
-        """Cut requests into units, and find those that are stored; nothing is claimed."""
         by_request = [
-            [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
+            [(key_of(self._identity, unit), unit) for unit in units_of(request, compares=self._compares)]
             for request in requests
         ]
+        # Equal requests of a block are scored once, and the others get what the first one gets.
         unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
-        for keyed in itertools.chain.from_iterable(by_request):
-            unit_by_key.setdefault(keyed.key, keyed.unit)
+        for key, unit in itertools.chain.from_iterable(by_request):
+            unit_by_key.setdefault(key, unit)
         ready, outcomes = self._find(unit_by_key)
         missing = {key: unit for key, unit in unit_by_key.items() if key not in ready}
         return Lookup(requests, by_request, missing, ready, outcomes)
 
     def _read_new_segments_if_due(self) -> None:
-        """Take in the segments that others have written since the last look."""
         # The first look is waited for by every thread: without it their first blocks would be scored although they are
         # stored. A later one is one thread's, and the others go on with the index as it is.
         if time.monotonic() < self._next_look or not self._look_lock.acquire(blocking=self._next_look == 0.0):
@@ -127,6 +120,7 @@ class StoredUnits:
         except OSError as error:
             self._report(f"the store {self._folder.path} can't be listed, so that more is scored: {error_text(error)}")
             return
+        # Segments are read concurrently, since each is a request, and so many at a time, since their bytes are in memory.
         with ThreadPoolExecutor(_READERS) as threads:
             for start in range(0, len(new), _READERS):
                 batch = new[start : start + _READERS]  # whose bytes are in memory at a time
@@ -141,7 +135,6 @@ class StoredUnits:
                 self._index.add(name, keys, content)
 
     def _content(self, name: str) -> bytes | None:
-        """The bytes of a segment; None if they can't be had or trusted."""
         with self._report_errors_of(name):
             with self._index_lock:
                 content = self._index.content(name)
@@ -164,9 +157,9 @@ class StoredUnits:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
 
     def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
-        """The scores of those units that are stored, and their outcomes."""
         with self._lock:
-            values = {key: value for key in units if (value := self._recent(key)) is not None}
+            recent = (self._unwritten, self._being_written)
+            values = {key: values_by_key[key] for values_by_key in recent for key in units if key in values_by_key}
         # By segment, so that each file is opened once for a block: in an object store, opening one costs a request.
         by_segment: dict[str, list[int]] = defaultdict(list)
         for place in self._places([key for key in units if key not in values]).values():
@@ -230,6 +223,7 @@ class StoredUnits:
         fresh = dict(zip(claims, scored, strict=True))
         outcomes = {key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()}
         with self._lock:
+            # The age is that of the oldest entry.
             self._unwritten_since = self._unwritten_since if self._unwritten else time.monotonic()
             for key, outcome in outcomes.items():
                 if outcome.lasts:
@@ -247,7 +241,8 @@ class StoredUnits:
             is_old = time.monotonic() - self._unwritten_since >= _WRITE_S
             if not entries or not (is_idle or is_large or is_old):
                 return
-            # Until the index has them, `_recent` finds them here: else an equal request would be scored again meanwhile.
+            # Until the index has them, `_find` takes them from here: else an equal request of the next block would be scored
+            # again, as a write may take seconds.
             self._unwritten = {}
             self._being_written |= entries
         try:
@@ -264,22 +259,12 @@ class StoredUnits:
 class StoredScores(StoredUnits):
     """A scorer's `score_block`, with the store of one identity around it."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        identity: str,
-        score_block: ScoreBlock,
-        report: Report,
-        *,
-        compares: bool,
-        index: KeyIndex | None = None,
-    ) -> None:
-        super().__init__(folder, identity, report, compares=compares, index=index)
+    def __init__(self, folder: Folder, identity: str, score_block: ScoreBlock, report: Report, *, compares: bool) -> None:
+        super().__init__(folder, identity, report, compares=compares)
         self._score_block = score_block
         self._blocks_in_work = 0
 
     def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score a block as the scorer does; what isn't scored for it has `from_store`."""
         with self._count_block():
             self._read_new_segments_if_due()
             stored = self.look_up(requests)
@@ -304,7 +289,10 @@ class StoredScores(StoredUnits):
 
 
 class Claim(Future[UnitOutcome]):
-    """A unit that one thread or request scores, and others may wait for."""
+    """A unit that one thread or request scores, and others may wait for.
+
+    As a future it can't be cancelled, since others wait for it, too.
+    """
 
     def __init__(self, unit: StoredUnit) -> None:
         super().__init__()
@@ -313,14 +301,17 @@ class Claim(Future[UnitOutcome]):
 
 
 def _assemble(
-    request: RenderedRequest, units: Sequence[_KeyedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
+    request: RenderedRequest,
+    units: Sequence[tuple[bytes, StoredUnit]],
+    ready: dict[bytes, Scores],
+    outcomes: Mapping[bytes, UnitOutcome],
 ) -> Scores:
-    """The scores of a request. `ready` scores are taken out: they are those of the first unit with their key."""
+    # `ready` scores are taken out, as they are those of the first unit with their key; equal ones after it have `from_store`
     scores = [response.refusal for response in request.responses]
-    for keyed in units:
-        outcome = outcomes[keyed.key]
+    for key, unit in units:
+        outcome = outcomes[key]
         # A failure is shared by the equal units that were asked for at that time, and is from no store.
-        of_unit = ready.pop(keyed.key, None) or decode(keyed.unit, outcome.value, from_store=outcome.lasts)
-        for position, score in zip(keyed.unit.positions, of_unit, strict=True):
+        of_unit = ready.pop(key, None) or decode(unit, outcome.value, from_store=outcome.lasts)
+        for position, score in zip(unit.positions, of_unit, strict=True):
             scores[position] = score
     return tuple(score for score in scores if score is not None)

@@ -9,8 +9,7 @@ from actors.records import Message, Role, ToolCall
 from actors.text.tool_calls import write_turn
 from pipelines.folders.run_folder.json_lines import encode
 
-SAME_REWARD = 1e-5
-"""Rewards that differ by at most this are equal: smaller differences come from the composition of a batch."""
+SAME_REWARD = 1e-5  # rewards that differ by at most this are equal: smaller differences come from the composition of a batch
 
 
 class LabelAgreement(StrEnum):
@@ -32,7 +31,10 @@ _SIDES = {side.value: side for side in Side}
 
 
 def labelled(name: str) -> Side | None:
-    """The label in the name of a response; None if there is none."""
+    """The label in the name of a response; None if there is none.
+
+    Both `rejected` and `rejected[2]` are labelled: a row may have several worse responses.
+    """
     return _SIDES.get(name.partition("[")[0])
 
 
@@ -91,38 +93,32 @@ class Candidate(NamedTuple):
 
     @property
     def context(self) -> tuple[Message, ...]:
-        """The turns before the response."""
         return self.read().context
 
     @property
     def text(self) -> str:
-        """The response."""
         return self.read().text
 
     @property
     def turn(self) -> Message:
-        """The response as a turn, with its calls."""
         content = self.read()
         return Message(Role.ASSISTANT, content.text, content.calls)
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools that it could call, each as JSON text."""
         return self.read().tools
 
     @property
     def uses_tools(self) -> bool:
-        """Whether there are calls in the response or before it, or tools."""
         return bool(self.tools) or any(turn.calls for turn in (*self.context, self.turn))
 
     @property
     def judged_before(self) -> tuple[int, ...]:
-        """The places in the context of the turns that were judged by themselves."""
         return self.read().judged_before
 
     @property
     def judged_text(self) -> str:
-        """The text that was judged, with its calls and without surrounding white space. Candidates are compared by it."""
+        # With the calls, and without white space around it: candidates are compared by it.
         answer = self.read().answer
         return (write_turn(self.turn) if answer is None else answer).strip()
 
@@ -143,12 +139,12 @@ class PreferencePair:
 
     @property
     def margin(self) -> float:
-        """The reward of the chosen candidate minus that of the rejected one. Above `SAME_REWARD`."""
         return self.chosen.reward - self.rejected.reward
 
     @property
     def own_fields(self) -> tuple[Mapping[str, Any], Mapping[str, LeftField]]:
-        """The input's own fields that come along, and the others: of two input rows, those come that are equal in both."""
+        # Of two input rows, only fields that are equal in both: else a pair would carry one row's label beside the other's
+        # text.
         chosen, rejected = self.chosen.read(), self.rejected.read()
         if self.chosen.row == self.rejected.row:
             return chosen.fields, chosen.left

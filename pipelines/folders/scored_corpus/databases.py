@@ -51,9 +51,10 @@ def cursor() -> DuckDBPyConnection:
 
 @functools.cache
 def _database(process: int) -> DuckDBPyConnection:
-    """The database of a process: a fork must not use its parent's."""
+    # The database of a process: a fork must not use its parent's.
     connection = duckdb.connect(
         config={
+            # A condition reads no file, loads no extension and sees no variable of Python.
             "enable_external_access": "false",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -63,6 +64,7 @@ def _database(process: int) -> DuckDBPyConnection:
     )
     # Else a timestamp written as text would depend on the machine's time zone.
     connection.execute("set global TimeZone = 'UTC'")
+    # So that no expression can undo these.
     connection.execute("set lock_configuration = true")
     return connection
 

@@ -27,15 +27,17 @@ from actors.errors import ExpressionError, Rejected
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.formats import parse
 from pipelines.folders.run_folder.carried_columns import scalar_column
-from pipelines.folders.run_folder.columns import ROW
+from pipelines.folders.run_folder.columns import ROW, is_json
 from pipelines.folders.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # ends a `--` comment that an expression may close with
+# Classes of DuckDB's syntax tree.
 _REFUSED = {
     "SUBQUERY": "a filter looks at one response at a time, and a subquery would look at others",
     "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
 }
+# Functions and macros of the clock, of chance and of the session. SQL lets some of them stand without parentheses.
 _CHANGING = frozenset({
     "ago", "assert_true", "current_catalog", "current_connection_id", "current_database", "current_date",
     "current_localtime", "current_localtimestamp", "current_query", "current_query_id", "current_role", "current_schema",
@@ -47,7 +49,6 @@ _CHANGING = frozenset({
     "stats", "today", "transaction_timestamp", "txid_current", "user", "uuid", "uuidv4", "uuidv7", "vector_type", "version",
     "write_log",
 })  # fmt: skip
-"""Functions and macros of the clock, of chance and of the session. SQL lets some of them stand without parentheses."""
 _NUMBERS = frozenset({
     "tinyint", "smallint", "integer", "bigint", "hugeint", "bignum", "utinyint", "usmallint", "uinteger", "ubigint",
     "uhugeint", "float", "double", "decimal",
@@ -59,12 +60,9 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Checked:
-    """A checked expression, the SQL that evaluates it, and the columns that this needs.
-
-    `flat` are those of the columns that hold fields of JSON rows. Such a column has the type of the first rows; a value of
-    another type is null in it and present only in the raw record, so the record is among the columns, too.
-    """
-
+    # A checked expression, the SQL that evaluates it, and the columns that this needs.
+    # `flat` are those of the columns that hold fields of JSON rows. Such a column has the type of the first rows; a value of
+    # another type is null in it and present only in the raw record, so the record is among the columns, too.
     text: str
     sql: str
     columns: tuple[str, ...]
@@ -102,13 +100,19 @@ class _Checked:
 
 
 class Condition(_Checked):
-    """A boolean expression; a response is kept where it is true."""
+    """A boolean expression; a response is kept where it is true.
+
+    Null isn't true, so a response without a reward fails `reward < 1`.
+    """
 
     what, types, must = "condition", frozenset({"boolean"}), "BOOLEAN"
 
 
 class Ranking(_Checked):
-    """A numeric expression that responses are ranked by; higher is better."""
+    """A numeric expression that responses are ranked by; higher is better.
+
+    Null, and NaN with it, is no rank: such a response is not chosen.
+    """
 
     what, types, must = "ranking", _NUMBERS, "a number"
 
@@ -128,6 +132,7 @@ class Evaluator:
         """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
         for name in self._flat:
             _check_whole(table, name)
+        # NaN is looked for in the columns that are needed, and in no others.
         self._connection.register(_ROWS, pa.table({name: _without_nan(table.column(name)) for name in self._columns}))
         try:
             return self._connection.sql(self._select).to_arrow_table()
@@ -139,7 +144,7 @@ class Evaluator:
 
 
 def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with null in place of every NaN in it, in its structs, lists and maps too."""
+    # DuckDB takes NaN for the largest number, so NaN becomes null before it sees any: in structs, lists and maps too.
     kind = column.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(column), None, column)
@@ -153,21 +158,15 @@ def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _flat_fields(schema: pa.Schema) -> Sequence[str]:
-    """The columns that hold fields of JSON rows: those after the raw record. None for a Parquet corpus."""
-    if not _is_json(schema):
+    # They come after the raw record; a Parquet corpus has none.
+    if not is_json(schema):
         return ()
     return [field.name for field in list(schema)[schema.get_field_index(RECORD) + 1 :] if not pa.types.is_nested(field.type)]
 
 
-def _is_json(schema: pa.Schema) -> bool:
-    return RECORD in schema.names and pa.types.is_large_binary(schema.field(RECORD).type)
-
-
 def _check_whole(table: pa.Table, name: str) -> None:
-    """Raise `ExpressionError` if a row has a value in its record that its flat column doesn't have.
-
-    Null in the column would otherwise silently decide the condition.
-    """
+    # Raise `ExpressionError` if a row has a value in its record that its flat column doesn't have.
+    # Null in the column would otherwise silently decide the condition.
     kind = table.schema.field(name).type
     # Only rows with null in the column need their record parsed; where the field is null or absent, null is right.
     for record in table.filter(pc.is_null(table.column(name))).column(RECORD).to_pylist():
@@ -187,18 +186,15 @@ def _check_whole(table: pa.Table, name: str) -> None:
 
 
 def _record_advice(name: str) -> str:
-    """The advice for reading a field from the raw record instead of its column."""
     column = "'$." + json.dumps(name).replace("'", "''") + "'"
     text = f"decode(record)->>{column}"
     return f"ask the record itself: try_cast({text} as double) is the number, {text} the text"
 
 
 def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
-    """Register, and return, a table of one row of nulls, with the columns that an expression may name.
-
-    One row suffices to bind and to evaluate an expression once. Of names that differ in case alone, which SQL doesn't tell
-    apart, there is none: DuckDB would read the first of them.
-    """
+    # Register, and return, a table of one row of nulls, with the columns that an expression may name.
+    # One row suffices to bind and to evaluate an expression once. Of names that differ in case alone, which SQL doesn't tell
+    # apart, there is none: DuckDB would read the first of them.
     counts = Counter(name.casefold() for name in schema.names)
     columns: dict[str, pa.Array] = {}
     for field in schema:
@@ -214,7 +210,7 @@ def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.
 
 
 def _is_ambiguous(kind: pa.DataType) -> bool:
-    """Whether a struct in a type has fields whose names differ in case alone."""
+    # DuckDB reads the first of two fields whose names differ in case alone, also for the exact name of the other.
     if not pa.types.is_nested(kind):
         return False
     fields = [kind.field(index) for index in range(kind.num_fields)]
@@ -223,13 +219,11 @@ def _is_ambiguous(kind: pa.DataType) -> bool:
 
 
 def _parse(connection: DuckDBPyConnection, text: str) -> Node:
-    """The syntax tree of one expression."""
     root: Node = _document(connection, text)["statements"][0]["node"]["select_list"][0]
     return root
 
 
 def _write(connection: DuckDBPyConnection, root: Node) -> str:
-    """The SQL of a syntax tree."""
     document = _document(connection, "true")
     document["statements"][0]["node"]["select_list"] = [root]
     rows = connection.execute("select json_deserialize_sql($1)", [json.dumps(document)]).fetchall()
@@ -243,9 +237,9 @@ def _document(connection: DuckDBPyConnection, text: str) -> dict[str, Any]:
 
 
 def _check_functions(root: Node, columns: Sequence[str]) -> None:
-    """Refuse what depends on other rows, and what isn't deterministic. Raises `ExpressionError`."""
     names = {name.lower() for name in columns}
     for node in _walk(root):
+        # Aggregates and window functions aren't here: DuckDB refuses them itself, in WHERE.
         if problem := _REFUSED.get(node["class"]):
             raise ExpressionError(problem)
         if node["class"] == "FUNCTION":
@@ -265,10 +259,8 @@ def _check_functions(root: Node, columns: Sequence[str]) -> None:
 
 
 def _replace_nan(connection: DuckDBPyConnection, root: Node) -> bool:
-    """Put null for a NaN that an operand of a comparison computes, such as 0 / 0 and cast('nan' as double).
-
-    Whether this changed the tree.
-    """
+    # Put null for a NaN that an operand of a comparison computes, such as 0 / 0 and cast('nan' as double).
+    # Whether this changed the tree.
     is_changed = False
     for node in _walk(root, into_lambdas=False):
         for operand in _compared(node):
@@ -283,7 +275,6 @@ def _replace_nan(connection: DuckDBPyConnection, root: Node) -> bool:
 
 
 def _compared(node: Node) -> list[dict[str, Any]]:
-    """The operands of a comparison; none of any other node."""
     if node["class"] == "COMPARISON":
         return [node["left"], node["right"]]
     if node["class"] == "BETWEEN":
@@ -292,7 +283,7 @@ def _compared(node: Node) -> list[dict[str, Any]]:
 
 
 def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
-    """All expression nodes of a tree. A lambda's body names parameters that have no type outside of it."""
+    # A lambda's body names parameters that have no type outside of it, so nothing in it can be bound by itself.
     stack: list[Any] = [root]
     while stack:
         item = stack.pop()
@@ -306,7 +297,7 @@ def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
 
 
 def _names(root: Node) -> Iterator[str]:
-    """What may be a column's name, casefolded: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
+    # Both of `rows.a` and of `a.field`, and the `a` of `a.lower()`: which of them is a column, only binding tells.
     for node in _walk(root):
         if node["class"] == "COLUMN_REF":
             yield from map(str.casefold, node["column_names"])
@@ -315,8 +306,8 @@ def _names(root: Node) -> Iterator[str]:
 
 
 def _error_message(connection: DuckDBPyConnection, text: str, problem: str, schema: pa.Schema, what: str) -> str:
-    """The full error message: the first line of DuckDB's, the expression, hints, and the columns with their types."""
     problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
+    # The condition is bound in a WHERE, of which its author knows nothing.
     problem = problem.replace("WHERE clause cannot", "a filter looks at one response at a time, and can't")
     hints: list[str] = []
     if missing := re.match(r'Referenced (column|table) "(.+)" not found', problem):
@@ -332,7 +323,6 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, sche
 
 
 def _missing_hints(text: str, name: str, schema: pa.Schema) -> Iterator[str]:
-    """What may have been meant by a name that no column has."""
     if f'"{name}"' in text:
         literal = name.replace("'", "''")
         yield f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"
@@ -340,7 +330,7 @@ def _missing_hints(text: str, name: str, schema: pa.Schema) -> Iterator[str]:
         yield "SQL doesn't tell names of columns or of their fields apart that differ in case alone; rename one of them"
     else:
         yield from (f"Did you mean {close}?" for close in difflib.get_close_matches(name, schema.names, n=1))
-    if _is_json(schema):
+    if is_json(schema):
         if place := re.search(rf"\b{re.escape(name)}(?:\.\w+)+", text):
             way = f"json_extract_string(decode({RECORD}), '$.{place[0]}')"
             yield f"A field inside another one is in the row's record alone: {way} is text; cast({way} as double) a number"

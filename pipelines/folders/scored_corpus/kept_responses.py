@@ -34,7 +34,10 @@ _SCHEMA = pa.schema([("part", pa.string()), ("rows", pa.int64()), ("at", pa.list
 
 
 class KeptInPart(NamedTuple):
-    """The responses of a part that are held, by their indices, ascending; and the number of their input rows."""
+    """The responses of a part that are held, by their indices, ascending; and the number of their input rows.
+
+    `at` has 64-bit indices into the rows of the part; `rows` counts input rows that have at least one of them.
+    """
 
     at: Indices
     rows: int
@@ -56,6 +59,7 @@ class KeptResponses:
 
     def of_part(self, part: Part) -> KeptInPart:
         """The responses of a part that are held. Raises `SourceError` if the note can't be read."""
+        # Outputs hold neighbouring parts: that of a part is the last one that begins at it or before.
         path = note_path(self.folder, bisect.bisect_right(self.firsts, part) - 1)
         try:
             return _read(path, self.mark)[part.name]
@@ -66,9 +70,9 @@ class KeptResponses:
             ) from error
 
     def tables(self, part: Part, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """Of a part's `tables`, in order, the rows that are held."""
         positions, first = self.of_part(part).at, 0
         for table in tables:
+            # Indices are those of the whole part, of which this table begins at `first`.
             low, high = np.searchsorted(positions, [first, first + table.num_rows])
             yield table.take(pa.array(positions[low:high] - first))
             first += table.num_rows
@@ -76,10 +80,8 @@ class KeptResponses:
 
 @functools.lru_cache(2)
 def _read(path: str, mark: str) -> Mapping[str, KeptInPart]:
-    """The note at a path, by part. `mark` tells a new note from an old one.
-
-    A worker reads neighbouring parts, so two notes in memory are enough.
-    """
+    # The note at a path, by part. `mark` tells a new note from an old one.
+    # A worker reads neighbouring parts, so two notes in memory are enough.
     with open_read(path) as stream:
         table = pq.read_table(stream, schema=_SCHEMA, page_checksum_verification=True)
     parts, rows = table.column("part").to_pylist(), table.column("rows").to_pylist()
@@ -93,7 +95,10 @@ def note_path(folder: str, number: int) -> str:
 
 
 def write_note(folder: str, number: int, kept_by_part: Sequence[tuple[Part, KeptInPart]]) -> None:
-    """Write the note of an output in one step, replacing an earlier one. Raises `OutputError`."""
+    """Write the note of an output in one step, replacing an earlier one. Raises `OutputError`.
+
+    Written before the output counts as done, so that what is done can always be read back.
+    """
     columns = [
         [part.name for part, _ in kept_by_part],
         [kept_in_part.rows for _, kept_in_part in kept_by_part],

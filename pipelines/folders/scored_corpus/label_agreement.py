@@ -18,6 +18,7 @@ def label_agreement(connection: Any, columns: Columns, quantile: str) -> dict[st
     couldn't be read has no prompt hash and counts for the prompt of the other side. Without a pair the margin is null. The
     result is empty if no response is called `chosen`.
     """
+    # A pair is grouped by row and prompt, since a row may hold several prompts with labels.
     row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
     (row_of_counts,) = connection.execute(
         f"""

@@ -22,13 +22,11 @@ from pipelines.folders.run_folder.part_content import DamagedPart, batches, chec
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
 
+# Columns of `in_order`: the index of a row's part in the listing, and of the row in the part.
 PART_AT, ROW_AT = "part_at", "row_at"
-"""Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
 
-_THREADS = 8
-"""Parts that are read concurrently, each as a whole."""
-_OPEN_AT_A_TIME = 256
-"""Parts of which Arrow reads some while others are computed on."""
+_THREADS = 8  # parts that are read concurrently, each as a whole
+_OPEN_AT_A_TIME = 256  # parts of which Arrow reads some while others are computed on
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,10 @@ class CheckedPart:
     part: Part
     size: int
     problem: str | None
-    is_gone: bool = False
-    """Whether it was there when parts were listed, and isn't any more."""
 
 
 def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
-    """Read every part, delete those that are damaged or contradict their names, and return them with those that are gone.
+    """Read every part, and delete and return those that are damaged or contradict their names.
 
     Each leaves a gap, which the next pass fills. `notify` gets a message for each. Raises as `check_contents` does; then
     the part that the storage didn't give is still there.
@@ -52,8 +48,7 @@ def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
     for checked in check_contents(parts):
         if checked.problem is not None:
             notify(f"{parts.path(checked.part)} {checked.problem}, so it is dropped, and its rows are scored again")
-            if not checked.is_gone:
-                parts.parts_folder.delete(checked.part.name)
+            parts.parts_folder.delete(checked.part.name)
             dropped.append(checked.part)
     return dropped
 
@@ -75,6 +70,7 @@ def check_contents(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | N
 
 def _check_content(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | None], part: Part) -> CheckedPart:
     try:
+        # The whole part: an error of the storage must be told from damage, after which the part is deleted.
         content = parts.parts_folder.read(part.name)
         with opened(content, part) as parquet:
             if not is_whole(content, parquet.metadata):
@@ -82,8 +78,6 @@ def _check_content(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | N
             return CheckedPart(part, len(content), check(part, parquet))
     except DamagedPart as error:
         return CheckedPart(part, len(content), f"can't be read: {error}")
-    except FileNotFoundError:
-        return CheckedPart(part, 0, "was there when they were listed, and isn't any more", is_gone=True)
     except OSError as error:
         raise SourceError(f"{parts.path(part)} can't be read: {error_text(error)}") from error
     except MemoryError as error:
@@ -107,9 +101,11 @@ def read_unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
         with ThreadPoolExecutor(_THREADS) as threads:
             while opened_entries := list(itertools.islice(entries, _OPEN_AT_A_TIME)):
                 sizes = {parts.path(part): entry.size for part, entry in opened_entries}
+                # With the sizes of the listing: else a store is asked for the size of each file first.
                 file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
                 unopened = (form.make_fragment(place(path), file_system) for path in sizes)
                 fragments = list(threads.map(open_fragment, (part for part, _ in opened_entries), unopened))
+                # Without the cache: footers of all parts would stay in memory, 30 kB each.
                 yield from ds.FileSystemDataset(fragments, schema, form, file_system).to_batches(cache_metadata=False)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

@@ -15,10 +15,14 @@ def groups_by_row(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
 
 
 def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
-    """Group neighbours that answer the same prompt. Responses that aren't candidates join the group before them."""
+    """Group neighbours that answer the same prompt. Responses that aren't candidates join the group before them.
+
+    Those of one prompt must be neighbours, as a shuffle brings them.
+    """
     group, prompt = list[CandidateOrLeftOut](), None
     for response in itertools.chain.from_iterable(rows):
         if isinstance(response, Candidate):
+            # None: no candidate yet, so what was left out before stays with the first one.
             if prompt not in (None, response.prompt_hash):
                 yield group
                 group = []

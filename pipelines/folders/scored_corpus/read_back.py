@@ -29,8 +29,7 @@ from pipelines.folders.scored_corpus.expressions import Condition, Evaluator
 _MET = "met"
 _NO_INPUTS: Mapping[str, Any] = {}
 
-CandidateOrLeftOut = Candidate | LeftOut
-"""A response read back, or why it isn't a candidate."""
+CandidateOrLeftOut = Candidate | LeftOut  # A response read back, or why it isn't a candidate
 
 
 class ReadResponse(NamedTuple):
@@ -48,12 +47,9 @@ class ReadResponse(NamedTuple):
 
 
 class _StoredResponse(NamedTuple):
-    """A response as its part holds it.
-
-    `record` is the row's line of a JSON corpus, else None, and `inputs` the input's other columns that are read. `shape` is
-    the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
-    """
-
+    # A response as its part holds it.
+    # `record` is the row's line of a JSON corpus, else None, and `inputs` the input's other columns that are read. `shape`
+    # is the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
     row: str
     name: str
     prompt_hash: str | None
@@ -118,7 +114,6 @@ class Reader:
 
     @property
     def reads(self) -> list[str]:
-        """The columns to read from the parts."""
         mixed, drawn = [SHAPE] if self.columns.mixed else [], [CANDIDATE] if self.columns.drawn else []
         ours = [self.columns.prefix + name for name in (*mixed, ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *drawn)]
         inputs = (*self._record, *self._inputs)
@@ -126,7 +121,6 @@ class Reader:
 
     @property
     def _inputs(self) -> Sequence[str]:
-        """The columns of the input to read: all of them without a record."""
         if not self.columns.is_json:
             return self.columns.carried.names
         return self.carried if self.by_column else ()
@@ -135,6 +129,7 @@ class Reader:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
         evaluate = Evaluator({_MET: where.sql}, where.columns, where.flat) if where is not None else None
+        # Across tables: of 4,096 rows each, they may cut a row's responses apart.
         stored = itertools.chain.from_iterable(self._evaluate(table, evaluate) for table in tables)
         row: _CorpusRow | None = None
         responses: list[CandidateOrLeftOut] = []
@@ -151,7 +146,7 @@ class Reader:
             yield responses
 
     def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
-        """Each response of a table, in order, with or without a reward. Raises `SourceError` as `candidates` does."""
+        """Each response of a table, in order, with or without a reward. Raises `SourceError` if a row has changed."""
         for _, row in itertools.groupby(self._read_table(table), key=lambda stored: stored.row):
             responses = list(row)
             # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
@@ -172,7 +167,6 @@ class Reader:
         return map(_StoredResponse, *ours, shapes, drawn, records, inputs)
 
     def _evaluate(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_StoredResponse, bool]]:
-        """Each response, and whether it meets the condition (True without one)."""
         is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
         return zip(self._read_table(table), is_met, strict=True)
 
@@ -204,12 +198,12 @@ class Reader:
         return Content(context, turn.content, answer, fields, judged_before, dropped, turn.calls, read.tools)
 
     def _own_fields(self, stored: _StoredResponse, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, LeftField]]:
-        """The row's own fields that come along, and the reasons for those that don't."""
         if self.reserved is None:
             return {}, {}
         # A row without a field that others have a column for has null, so that rows have the same columns.
         fields: dict[str, Any] = dict.fromkeys(self.carried)
         dropped: dict[str, LeftField] = {}
+        # By column, a value is as its column has it, which may be null for one that didn't fit; else as the record has it.
         for name, value in (stored.inputs if self.by_column else values).items():
             if name in self._not_own or (value is None and not self.columns.is_json):
                 continue
@@ -222,7 +216,6 @@ class Reader:
         return fields, dropped
 
     def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:
-        """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         # A row may hold several prompts (the turns of a conversation), so the prompt is found by its hash. The policy's
         # system prompt was part of it then, so it is added before hashing.
         for request in requests.requests:
@@ -252,8 +245,7 @@ class Reader:
 
 
 class _CorpusRow:
-    """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
-
+    # A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read.
     __slots__ = ("_read", "_stored", "name", "reader")
 
     def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
@@ -263,7 +255,6 @@ class _CorpusRow:
         self._read: tuple[Mapping[str, Any], RowRequests] | None = None
 
     def read(self) -> tuple[Mapping[str, Any], RowRequests]:
-        """The fields and the responses of the row, which is parsed at the first call. Raises `SourceError`."""
         if self._read is None:
             values = self.reader._values(self._stored, is_read=True)
             self._read = values, self.reader._requests(self._stored, values)
@@ -271,12 +262,9 @@ class _CorpusRow:
 
 
 class _ContentReader:
-    """Reads the content of a response at the first call, and keeps it. Raises `SourceError`.
-
-    One small object for each response: with a bound method, a partial and a cache in the row, candidates took half as much
-    time again.
-    """
-
+    # Reads the content of a response at the first call, and keeps it. Raises `SourceError`.
+    # One small object for each response: with a bound method, a partial and a cache in the row, candidates took half as much
+    # time again.
     __slots__ = ("_content", "_row", "_stored")
 
     def __init__(self, row: _CorpusRow, stored: _StoredResponse) -> None:
@@ -291,7 +279,6 @@ class _ContentReader:
 
 
 def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple[int, ...]:
-    """The places in a context of turns that are responses of the same row."""
     if len(requests.requests) == 1:  # all of the row's responses come after the whole context
         return ()
     places = (len(request.context) for request in requests.requests for _ in request.responses)
@@ -312,7 +299,7 @@ def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResp
 
 
 def _is_scored_request(request: ScoreRequest, prompt_hash: str | None) -> bool:
-    """Whether it is the request that has this hash, with its principles or, of a model that takes none, without them."""
+    # A model that takes no principles was asked without those of the row: then the hash is of the request without them.
     if request.prompt_hash == prompt_hash:
         return True
     return bool(request.principles) and replace(request, principles=()).prompt_hash == prompt_hash

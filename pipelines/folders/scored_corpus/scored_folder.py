@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from actors.errors import AuditError, SourceError
 from pipelines.data import storage
-from pipelines.data.corpus.assay_folders import CHOSEN, EXPORTED, FILTER, PAIRS, describe
+from pipelines.data.corpus.assay_folders import FILTER, describe
 from pipelines.data.storage import Entry, error_text
 from pipelines.folders.run_folder.coverage import audit
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
@@ -35,16 +35,13 @@ class ResponsesOf:
     kept: KeptResponses | None = None
 
     def tables(self, part: Part, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of the responses in a part, in order. Raises `SourceError` if it can't be read."""
         tables = self.all_tables(part, names)
         return tables if self.kept is None else self.kept.tables(part, tables)
 
     def all_tables(self, part: Part, names: Sequence[str]) -> Iterator[pa.Table]:
-        """Some columns of all responses in a part, whether they are kept or not."""
         return read_tables(self.parts.path(part), names)
 
     def counts(self, part: Part) -> tuple[int, int]:
-        """The numbers of input rows and of responses that are read of a part."""
         if self.kept is None:
             return part.counts.rows, part.counts.responses
         positions = self.kept.of_part(part)
@@ -62,27 +59,24 @@ class OpenedCorpus:
 
     @property
     def responses(self) -> ResponsesOf:
-        """What a worker reads."""
         return ResponsesOf(Parts(storage.absolute(self.folder), self.manifest.run), self.kept)
 
     @cached_property
     def counts(self) -> Counts:
-        """The counts of all parts, by their names. Added up once: callers ask for it for each part of a hundred thousand."""
+        # Added up once: callers ask for it for each part of a hundred thousand.
         return sum((part.counts for part, _ in self.entries), Counts())
 
     @property
     def total(self) -> int:
-        """The number of responses that are read."""
         return self.counts.responses if self.kept is None else self.kept.total
 
     @property
     def share(self) -> float:
-        """The share of the corpus' responses that are read, from 0 to 1."""
         return self.total / max(1, self.counts.responses)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the parts tile the input; without `partial` they always do."""
+        # Whether the parts tile the input: without `partial` they always do, and `partial` lets gaps pass.
         try:
             extents = self.responses.parts.extents(self.manifest.files)
             audit(self.manifest.files, extents, [part for part, _ in self.entries])
@@ -100,7 +94,6 @@ class OpenedCorpus:
 
     @property
     def source(self) -> dict[str, Any]:
-        """What is read, for the document of the result that is made of it."""
         return {
             "folder": storage.absolute(self.folder),
             "run": self.manifest.run,
@@ -125,14 +118,17 @@ def open_scored(folder: str, command: str, *, partial: bool = False, also: str =
 
 
 def read_scored_manifest(folder: str, command: str, also: str = "") -> Manifest:
-    """The manifest of a scored folder, or of the one that the result of a filter was made of. Raises as `open_scored`."""
+    """The manifest of a scored folder, or of the one that the result of a filter was made of. Raises as `open_scored`.
+
+    The folder isn't audited: for what the settings and columns alone tell.
+    """
     if (result := FILTER.read(folder)) is not None:
         return _manifest_of_result(folder, result)
     manifest = read_manifest(folder)
     if manifest is None:
         raise SourceError(
             f"{folder} {describe(folder)}, and `{command}` reads a scored corpus (the output folder of `score`, `ensemble`, "
-            f"`sample` or `refine`) or the result of `filter`{also}{_instead(folder)}"
+            f"`sample` or `refine`) or the result of `filter`{also}"
         )
     check_fresh(folder, manifest)
     return manifest
@@ -146,19 +142,6 @@ def read_manifest_with_parts(folder: str, command: str) -> Manifest:
             "of which it was made"
         )
     return read_scored_manifest(folder, command)
-
-
-def _instead(folder: str) -> str:
-    """What to give in place of the result of a command that leaves no scores to read, as text for the end of a message."""
-    documents = ((kind.name, kind.read(folder)) for kind in (CHOSEN, PAIRS, EXPORTED))
-    name, document = next(((name, document) for name, document in documents if document), ("", {}))
-    scored = document.get("settings", {}).get("scored")
-    if not scored:
-        return ""
-    by_filter = (
-        "; to go on with the best of each prompt alone: `filter --top-k 1 --per prompt`" if name == CHOSEN.name else ""
-    )
-    return f". Give {scored}, of which it was made{by_filter}"
 
 
 def _manifest_of_result(folder: str, result: Mapping[str, Any]) -> Manifest:
@@ -189,6 +172,7 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
     total = counts["kept"] if side == "kept" else counts["responses"] - counts["kept"]
     earlier = f"{source['kept']['about']}; then " if "kept" in source else ""
     about = f"{earlier}{result['asked']}" if side == "kept" else f"{earlier}not {result['asked']}"
+    # Of the whole document: a result that is made anew is read anew, also by workers that hold the earlier note.
     mark = hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
     first_parts = tuple(part for part in map(Part.parse, result["firsts"]) if part is not None)
     kept = KeptResponses(storage.absolute(folder), about, mark, total, first_parts)
@@ -196,7 +180,10 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
 
 
 def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
-    """The parts, sorted. Raises `SourceError` for overlaps, and for gaps unless `partial`."""
+    """The parts, sorted. Raises `AuditError` for overlaps, and `SourceError` for gaps unless `partial`.
+
+    An empty part is named first: its name would otherwise prove rows that nobody can read.
+    """
     try:
         run = Parts(folder, manifest.run)
         state = run.state(manifest.files)
@@ -204,6 +191,8 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     if empty := next((part for part, entry in state.parts.entries if is_empty(entry)), None):
         raise unreadable(run.path(empty), "can't be read: it is empty")
+    # Overlaps are refused in any case, since rows would count twice (exit code 4). A gap alone is a run that isn't done,
+    # whose command is named.
     state.audit(partial=True)
     if not partial:
         try:

@@ -33,20 +33,17 @@ from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus import databases
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf
 
+# Files and buckets at most: a stretch of one in the other is read by itself, so there are a million of these at most.
 _TASKS = 1024
-"""Files and buckets at most: a stretch of one in the other is read by itself, so there are a million of these at most."""
-_PARTS = 4096
-"""Parts of a group at most, where parts are tiny."""
+_PARTS = 4096  # parts of a group at most, where parts are tiny
+# Bytes in memory, for each bucket, of the responses that `write` sorts by bucket at a time: a stretch shouldn't be tiny.
 _STRETCH_BYTES = 2**17
-"""Bytes in memory, for each bucket, of the responses that `write` sorts by bucket at a time: a stretch shouldn't be tiny."""
 _TABLE_BYTES = 2**23
 """Those bytes for all buckets together at least. With 2 buckets a job took a fifth more CPU with tables of 128 MiB than with
 these: the system clears the memory of each table, and takes it back."""
-_BLOCK_BYTES = 2**16
-"""Bytes of a request to a store at least: no more than a small stretch."""
+_BLOCK_BYTES = 2**16  # bytes of a request to a store at least: no more than a small stretch
 _BATCH_ROWS = 256
-_MEMORY = "1GB"
-"""Memory of DuckDB's sort, beyond which it spills to disk."""
+_MEMORY = "1GB"  # memory of DuckDB's sort, beyond which it spills to disk
 _PLACE = "place"
 
 
@@ -80,7 +77,6 @@ class Shuffle:
         return [number for number in range(self.files) if self._name(number) not in written]
 
     def close(self) -> None:
-        """Delete the folder. Raises `OSError`."""
         self._place.delete_all()
 
     def write(self, number: int, parts: Sequence[Part]) -> None:
@@ -136,7 +132,6 @@ class Shuffle:
         return f"{self.work}-{number:05d}.arrow"
 
     def _gather_tables(self, parts: Sequence[Part]) -> Iterator[pa.Table]:
-        """The responses of some parts, in order, in tables that are large enough to be cut into stretches."""
         enough = max(_STRETCH_BYTES * self.buckets, _TABLE_BYTES)
         tables, size = list[pa.Table](), 0
         for table in itertools.chain.from_iterable(self.source.tables(part, self.reads) for part in parts):
@@ -149,25 +144,26 @@ class Shuffle:
             yield pa.concat_tables(tables)
 
     def _cut_by_bucket(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The rows of a table by bucket, in order: a batch for each bucket, so that the number of a batch tells its own."""
+        # A batch for each bucket, empty ones too, so that the number of a batch in the file tells its bucket.
         # In the chunks of its parts, `take` would join the chunks for each bucket: with 10 it took 8 times as long.
         for batch in table.cast(self._schema).combine_chunks().to_batches():
             buckets = self._bucket_of(batch)
+            # Stable, so that responses stay in the order of the corpus within a bucket.
             order = np.argsort(buckets, kind="stable")
             edges = np.searchsorted(buckets[order], np.arange(self.buckets + 1))
             for first, end in itertools.pairwise(edges):
                 yield batch.take(pa.array(order[first:end]))
 
     def _bucket_of(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The bucket of each row. A rejected row may have no prompt hash: its bucket is that of the row itself."""
+        # A rejected row may have no prompt hash: its bucket is that of the row itself.
         keys = pa.table({"key": batch.column(self._key), "row": batch.column(self.columns.prefix + ROW)})
         with databases.cursor() as connection:
             connection.register("keys", keys)
+            # Of DuckDB's version; see `plan_shuffle`. Equal prompts have equal hashes on every machine.
             query = f"select (hash(coalesce(key, row)) % {self.buckets})::bigint as bucket from keys"
             return np.asarray(connection.sql(query).to_arrow_table().column("bucket").to_numpy())
 
     def _read_with_places(self, bucket: int, names: Sequence[str]) -> pa.RecordBatchReader:
-        """The responses of a bucket, in the order of the corpus, with their places in it. Can be read once."""
         fields = [field.with_name(name) for field, name in zip(self._schema, names, strict=True)]
         named = pa.schema([*fields, (_PLACE, pa.int64())])
 
@@ -198,6 +194,7 @@ def plan_shuffle(
     """
     entries = corpus.entries
     size = sum(entry.size for _, entry in entries)
+    # By the compressed size of the parts, which a listing tells.
     buckets = min(math.ceil(size / bucket_bytes), _TASKS)
     groups = list(cut(entries, max(bucket_bytes, size // _TASKS), max(_PARTS, len(entries) // _TASKS)))
     # DuckDB's version, since its hash function cuts the buckets: another version's files must not be mixed with these.
@@ -224,15 +221,13 @@ def cut(entries: PartEntries, most_bytes: int, most_parts: int) -> Iterator[list
 
 
 def _without_dictionary(field: pa.Field) -> pa.Field:
-    """A field without its dictionary: an Arrow file can have one dictionary for a field, and each part has another."""
+    # An Arrow file can have one dictionary for a field, and each part has another.
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 def _held_type(kind: pa.DataType) -> pa.DataType:
-    """The type in which DuckDB holds the values of a type exactly, and from which a cast brings them back.
-
-    It has no float16, decimal256 or duration, rounds times to microseconds, and gives moments its own time zone.
-    """
+    # The type in which DuckDB holds the values of a type exactly, and from which a cast brings them back.
+    # It has no float16, decimal256 or duration, rounds times to microseconds, and gives moments its own time zone.
     if pa.types.is_float16(kind):
         return pa.float32()
     if pa.types.is_decimal256(kind):

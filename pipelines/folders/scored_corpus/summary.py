@@ -5,13 +5,16 @@ are exact up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-
 quantiles are within half a percent of rank.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reason, Status
@@ -27,6 +30,7 @@ from pipelines.folders.run_folder.columns import (
     REWARD,
     ROW,
     SCORES,
+    SHAPE,
     STATUS,
     TEXT,
     TRUNCATED,
@@ -34,22 +38,23 @@ from pipelines.folders.run_folder.columns import (
 )
 from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.run_folder.part import Counts
-from pipelines.folders.run_folder.parts import Parts, unreadable
+from pipelines.folders.run_folder.parts import Parts, read_tables, unreadable
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.label_agreement import label_agreement
 from pipelines.folders.scored_corpus.part_files import check_contents, read_unordered
-from pipelines.folders.scored_corpus.shape_counts import count_shapes
 from pipelines.folders.scored_corpus.unscored import first_examples, unscored_lines
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _QUANTILE_NAMES = ("min", "p5", "p25", "median", "p75", "p95", "max")
 
-_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
-"""Outputs that are counts: they are summed, and have no quantiles."""
+_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)  # outputs that are counts: they are summed, and have no quantiles
+# 100,000 numbers take about a megabyte; of fewer than twenty, the sketch can give quantiles above the maximum
 _EXACT = 100_000
-"""100,000 numbers take about a megabyte. (Of fewer than twenty, the sketch can give quantiles above the maximum.)"""
+# Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each.
 _LOOKED_AT_FOR_REPEATS = 1_000_000
-"""Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each."""
+
+
+_SHAPE_THREADS = 8  # parts are read one by one for shapes, and in a store each is a request or two
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ class Summary(Readable):
             raise NothingScored("\n".join([what, *unscored_lines(self.reasons, self.examples)]))
 
     def figures(self) -> dict[str, float]:
-        """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
+        # For loggers, whose charts are of single numbers: `scored`, `reasons/too_long`, `reward/median`.
         counts = ("rows", "responses", "scored", "rejected", "failed", "truncated", "prompt_tokens", "completion_tokens")
         return {
             **{name: getattr(self, name) for name in counts},
@@ -111,7 +116,6 @@ class Summary(Readable):
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
-        """The summary that a manifest holds."""
         values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
         quantiles = {name: tuple(row) for name, row in saved["quantiles"].items()}
         return cls(
@@ -119,7 +123,6 @@ class Summary(Readable):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`."""
         return asdict(self)
 
 
@@ -146,6 +149,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
             labels = label_agreement(connection, columns, _quantile(counts.scored))
     if BOTH_ORDERS in columns.outputs:
         with connected(parts, columns, [SCORES]) as connection:
+            # A statement of its own, as a table of parts can be read once.
             orders = order_counts(connection, columns)
     reasons = {reason.value: count for reason in Reason if (count := figures[f"reason {reason}"])}
     outputs = {name: (figures[f"ends {name}"], figures[f"inner {name}"]) for name in number_columns(columns)}
@@ -167,7 +171,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
 
 
 def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> dict[str, Any]:
-    """All figures by one statement: in a store, each statement over the parts would be a request or two for each part."""
+    # All figures by one statement: in a store, each statement over the parts would be a request or two for each part.
     numbers, quantile = number_columns(columns), _quantile(counts.scored)
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     has_repeats = columns.text and counts.responses <= _LOOKED_AT_FOR_REPEATS
@@ -197,23 +201,23 @@ def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> dict[str, A
 
 
 def _repeats(columns: Columns) -> str:
-    """SQL that counts the responses that repeat an earlier text to an equal prompt.
-
-    Prompt and text are told apart by a hash of 64 bits: of a million different ones, two have the same hash in 3 of 100
-    million corpora.
-    """
+    # SQL that counts the responses that repeat an earlier text to an equal prompt.
+    # Prompt and text are told apart by a hash of 64 bits: of a million different ones, two have the same hash in 3 of 100
+    # million corpora.
     prompt, text = f'"{columns.prefix}{PROMPT_HASH}"', f'"{columns.prefix}{TEXT}"'
     with_text = f"filter ({prompt} is not null and {text} is not null)"
     return f"count(*) {with_text} - count(distinct hash({prompt}, {text})) {with_text}"
 
 
 def _quantile(scored: int) -> str:
-    """DuckDB's function for quantiles of so many numbers."""
     return "quantile_cont" if scored <= _EXACT else "approx_quantile"
 
 
 def number_columns(columns: Columns) -> dict[str, str]:
-    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several."""
+    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several.
+
+    Of a single output the reward is that output, or a multiple of it, so it has no row of its own.
+    """
     numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
     if len(columns.outputs) > 1:
         shown = (name for name in columns.outputs if name not in _COUNTS)
@@ -235,7 +239,10 @@ def connected(parts: Parts, columns: Columns, names: Sequence[str]) -> Iterator[
 
 @contextmanager
 def readable(parts: Parts) -> Iterator[None]:
-    """Turn DuckDB's errors in the block into `SourceError`, naming the part that can't be read, which DuckDB doesn't."""
+    """Turn DuckDB's errors in the block into `SourceError`, naming the part that can't be read, which DuckDB doesn't.
+
+    DuckDB reports an error of Arrow's reader as text alone, without the path.
+    """
     try:
         yield
     except duckdb.Error as error:
@@ -251,7 +258,10 @@ def refuse_damaged(parts: Parts, error: duckdb.Error) -> None:
 
 
 def order_counts(connection: Any, columns: Columns) -> dict[str, int]:
-    """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair."""
+    """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair.
+
+    Keys are `pairs`, `decided` (the order alone decided) and `first` (of those, for the response shown first).
+    """
     scores = f'"{columns.prefix}{SCORES}"'
     counts = _only_row(connection, f"select {', '.join(f'sum({scores}.{name})' for name in _COUNTS)} from parts")
     return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
@@ -260,3 +270,26 @@ def order_counts(connection: Any, columns: Columns) -> dict[str, int]:
 def _only_row(connection: Any, statement: str) -> tuple[Any, ...]:
     (row,) = connection.execute(statement).fetchall()  # to its end, or the connection takes no other statement
     return tuple(row)
+
+
+def count_shapes(parts: Parts, columns: Columns) -> dict[str, int]:
+    """The input rows of each shape, the most frequent first. Raises `SourceError` if a part can't be read."""
+    row, shape = columns.prefix + ROW, columns.prefix + SHAPE
+    with ThreadPoolExecutor(_SHAPE_THREADS) as threads:
+        by_part = threads.map(lambda part: _shapes_in(parts.path(part), row, shape), parts.listing())
+        counts = sum(by_part, Counter[str]())
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def _shapes_in(path: str, row: str, shape: str) -> Counter[str]:
+    # The rows of one part, which holds each of its rows whole: the responses to a row are neighbours, and the first counts.
+    # In SQL, `count(distinct row)` would hold the names of all rows of the corpus in memory.
+    counts: Counter[str] = Counter()
+    last: str | None = None
+    for table in read_tables(path, [row, shape]):
+        rows, shapes = (column.combine_chunks() for column in table.columns)
+        before = pa.concat_arrays([pa.array([last], rows.type), rows[:-1]])
+        firsts = shapes.filter(pc.fill_null(pc.not_equal(rows, before), True)).drop_null()
+        counts.update({entry["values"]: entry["counts"] for entry in pc.value_counts(firsts).to_pylist()})
+        last = rows[-1].as_py()
+    return counts

@@ -18,7 +18,8 @@ ADVICE: Mapping[Reason, str] = {
     "--response-column, judge each turn with --set corpus.turns=all, or let a policy answer with `assay sample`",
     Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
     "into lists and objects",
-    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
+    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column, or with --conversation-column one that "
+    "holds a list of {role, content} or its JSON text; a[0] is an element of a list, a[] each",
     Reason.CONTROL_TOKEN: "the model would take such a mark for its template's; write it otherwise to have the text judged",
     Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
     "what the model takes",
@@ -31,16 +32,19 @@ ADVICE: Mapping[Reason, str] = {
     Reason.NO_VERDICT: "`assay check MODEL` shows what a judge writes, and what is read of it; a rubric's prompt "
     "must ask for what it reads",
 }
-"""What helps against a reason."""
+# Reasons of which an example is what a judge wrote.
 TEXT_REASONS = (Reason.CUT_OFF, Reason.NO_VERDICT, Reason.TWO_VERDICTS, Reason.OUT_OF_RANGE)
-"""Reasons of which an example is what a judge wrote."""
+# Parts whose footers are read for examples, in a store a request each, and reasons that are shown.
 _MOST_PARTS, _MOST_REASONS = 16, 5
 
 
 def first_examples(parts: Parts) -> list[Example]:
     """The first examples of each outcome in the first parts that may have some. Raises as `part_examples`."""
     listed = (
-        part for number, part in enumerate(parts.listing()) if number == 0 or part.counts.rejected + part.counts.failed
+        # The first part has a text that a judge was read in, although nothing failed there.
+        part
+        for number, part in enumerate(parts.listing())
+        if number == 0 or part.counts.rejected + part.counts.failed
     )
     read = (part_examples(parts, part) for part in itertools.islice(listed, _MOST_PARTS))
     return first_of_each(itertools.chain.from_iterable(read))

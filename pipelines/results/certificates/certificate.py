@@ -7,8 +7,9 @@ Each question gives one pair, so that pairs are independent; its move is
                              a judge that prefers the first place has a positive one
     seed                     the change of a reward without its sign, as no direction is to be expected
 
-The effect is the mean move in standard deviations of the original rewards, with Student's interval; the share of verdicts
-that flip has the exact binomial one. All of them hold at once with the confidence (Bonferroni).
+The effect is the mean move in standard deviations of the original rewards, with Student's interval, widened by what moves
+that few pairs or none happened to make may add (`_unseen`); the share of verdicts that flip has the exact binomial one. All
+of them hold at once with the confidence (Bonferroni).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +25,16 @@ from pipelines.folders.scored_corpus.candidates import SAME_REWARD
 from pipelines.results.filtering.cuts import interval
 
 ORDER, SEED = "order", "seed"
-CONFIDENCE = 0.99
+CONFIDENCE = 0.99  # that all intervals hold: of 100 models without a bias one is said to have some
+# Of fewer pairs Student's interval says little, as a rare large move may not be among them.
 LEAST_PAIRS = 30
-"""Of fewer pairs Student's interval says little, as a rare large move may not be among them."""
 
 
 class Finding(StrEnum):
-    """What the pairs say of an effect."""
+    """What the pairs say of an effect.
+
+    By the interval alone: what is `seen` may be small, and what is `not seen` isn't shown to be small.
+    """
 
     SEEN = "seen"  # its interval is on one side of 0; of a seed, rewards have moved
     NOT_SEEN = "not seen"
@@ -40,7 +44,10 @@ class Finding(StrEnum):
 
 
 class Pair(NamedTuple):
-    """The rewards of a question's responses before and after a change, in the same order; `at` is the changed one."""
+    """The rewards of a question's responses before and after a change, in the same order; `at` is the changed one.
+
+    A reward is None where the response was rejected, or the judge gave no verdict.
+    """
 
     before: Sequence[float | None]
     after: Sequence[float | None]
@@ -109,6 +116,11 @@ class Certificate(Readable):
     identity: Mapping[str, Any]
     """What decides the numbers, as in the manifest of a scored corpus."""
     made_with: Mapping[str, Any]
+    rows_drawn: int
+    """Rows that were read, from 20 places that lie all over the files; of more files one place of 20 of them."""
+    files: int
+    beginnings: Mapping[str, int]
+    """Compressed files and arrays, of which only so many first rows were looked at: nothing is known of the others."""
 
 
 def measure(trials: Sequence[Trial], rewards: Sequence[float], single_verdicts: bool) -> tuple[float, list[Effect]]:
@@ -117,40 +129,65 @@ def measure(trials: Sequence[Trial], rewards: Sequence[float], single_verdicts: 
     `single_verdicts`: the reward of a single response is a verdict, and no number that hardly ever stays the same.
     """
     deviation = float(np.std(rewards, ddof=1)) if len(rewards) > 1 else 0.0
+    # Bonferroni: 1 % is shared by all intervals, two of each tested change.
     tested = sum(len(trial.pairs) >= LEAST_PAIRS for trial in trials)
     level = 1 - (1 - CONFIDENCE) / max(1, 2 * tested)  # of each a size and a share
-    return deviation, [_effect(trial, deviation, level, single_verdicts) for trial in trials]
+    seen = [*rewards, *(reward for trial in trials for pair in trial.pairs for reward in pair.after if reward is not None)]
+    reach = float(np.ptp(seen)) if seen else 0.0
+    return deviation, [_effect(trial, deviation, reach, level, single_verdicts) for trial in trials]
 
 
-def _effect(trial: Trial, deviation: float, level: float, single_verdicts: bool) -> Effect:
-    name, about, pairs, left, impossible = trial
+def _effect(trial: Trial, deviation: float, reach: float, level: float, single_verdicts: bool) -> Effect:
+    name, pairs = trial.name, trial.pairs
     if len(pairs) < LEAST_PAIRS or deviation <= SAME_REWARD:
         lacking = Finding.TOO_FEW if len(pairs) < LEAST_PAIRS else Finding.NO_SPREAD
-        return Effect(name, about, Finding.NOT_SHOWN if impossible else lacking, len(pairs), left)
+        return Effect(name, trial.about, Finding.NOT_SHOWN if trial.impossible else lacking, len(pairs), trial.left)
+    # In standard deviations of the unchanged rewards, so that models on different scales can be compared.
     moves = np.array([_move(name, pair) for pair in pairs]) / deviation
     size = low = high = float(moves.mean())
-    if np.ptp(moves) > 0:
+    if np.ptp(moves) > 0:  # equal moves have no spread, and Student's interval is a point
         low, high = map(float, t.interval(level, len(moves) - 1, size, sem(moves)))
+    unseen = _unseen(moves, reach / deviation, level)
+    low, high = min(low, size - unseen), max(high, size + unseen)
+    # Moves by a seed have no sign, so that their mean can't be below 0.
     low = max(low, 0.0) if name == SEED else low
     # Without signs a mean above 0 is no chance: rewards have moved. A mean of the last bits, as of another batch, is none.
     is_seen = (low > 0 or high < 0 or name == SEED) and abs(size) * deviation > SAME_REWARD
     flips = [flip for pair in pairs if (flip := _flips(pair, single_verdicts)) is not None]
     shares = (sum(flips) / len(flips), interval(sum(flips), len(flips), level)) if flips else ()
     finding = Finding.SEEN if is_seen else Finding.NOT_SEEN
-    return Effect(name, about, finding, len(pairs), left, size, (low, high), size * deviation, len(flips), *shares)
+    return Effect(
+        name, trial.about, finding, len(pairs), trial.left, size, (low, high), size * deviation, len(flips), *shares
+    )
+
+
+def _unseen(moves: np.ndarray[Any, np.dtype[np.float64]], reach: float, level: float) -> float:
+    """How much more than here the mean may be moved by what few pairs do: most grades stay as they are.
+
+    By the exact bound (Clopper and Pearson) of the share of pairs that move, times the largest move of those that did; and
+    by that of 0 of n, times the largest that the rewards allow. 0 where half of the pairs move or more, each by its own.
+    """
+    # Of 30 pairs none may move where 12 % do, by 4 grades each: Student's interval was a point in 2 % of such samples.
+    usual = float(np.median(moves))
+    others = np.abs(moves - usual)[np.abs(moves - usual) > SAME_REWARD]
+    if 2 * len(others) >= len(moves):
+        return 0.0
+    most = interval(len(others), len(moves), level)[1] - len(others) / len(moves)
+    none = interval(0, len(moves), level)[1]
+    return max(none * reach, most * float(others.max(initial=0.0)))
 
 
 def _move(name: str, pair: Pair) -> float:
-    """How far a change moves the reward; of the order, half of what the last response gains more than the first."""
     rewards = zip(pair.before, pair.after, strict=True)
     gains = [np.nan if before is None or after is None else after - before for before, after in rewards]
     if name == ORDER:
+        # Reversing moves the last response to the front: both ends gain or lose the same preference, hence half.
         return float(gains[-1] - gains[0]) / 2
     return float(abs(gains[pair.at]) if name == SEED else gains[pair.at])
 
 
 def _flips(pair: Pair, single_verdicts: bool) -> bool | None:
-    """Whether the verdict is another one; None where there is none."""
+    # A head's single reward always moves in its last digits, and is no verdict.
     if None in (*pair.before, *pair.after) or (len(pair.before) == 1 and not single_verdicts):
         return None
     if len(pair.before) == 1:
@@ -159,4 +196,5 @@ def _flips(pair: Pair, single_verdicts: bool) -> bool | None:
 
 
 def _best(rewards: Sequence[Any]) -> set[int]:
+    # All that are as good as the best: a tie that opens or closes is another verdict.
     return {position for position, reward in enumerate(rewards) if reward >= max(rewards) - SAME_REWARD}

@@ -36,15 +36,16 @@ from pipelines.results.comparison.results import (
     gate_failures,
 )
 from pipelines.results.comparison.shown_responses import with_texts
-from pipelines.results.comparison.sides import load, matching_of, numbers_of
+from pipelines.results.comparison.sides import MATCHED_BY, load, matching_of, numbers_of
 from pipelines.settings.diff_settings import DiffSettings
 
 _COMPARED, MOVES = OutputKind("diff", ("moves",)), "moves.parquet"
 _MODEL = ("adapter", "family", "reward_weights", "read", "engine")
+# Entries of an identity that decide on which scale a model's numbers are, beside its weights. Precision, card and versions
+# don't: two runs that differ in these are of one model, and their moves are in the unit of the number.
 _JUDGE = ("parser", "rubric", "pairs", "aggregate")
-"""Entries of identities that decide on which scale a model's numbers are, beside its weights."""
-_ROW_GROUP = 65_536
-_NAMED_FILES = 3
+_ROW_GROUP = 65_536  # moves of a batch: all that is in memory of a table with as many rows as the corpus
+_NAMED_FILES = 3  # of a corpus of a thousand files, enough to see which one it is
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,10 @@ def _check(settings: DiffSettings) -> None:
 
 
 def _scale(identity: Mapping[str, Any]) -> Any:
-    """What decides on which scale a model's numbers are. Where its weights have no fingerprint, its name stands for them."""
     if members := identity.get(MEMBERS):
         return [identity.get("combine"), {name: _scale(member["identity"]) for name, member in members.items()}]
     judge = identity.get("judge") or {}
+    # A model behind an address has no fingerprint of its weights, so its name stands for them.
     weights = identity.get("weights") or identity.get("model")
     return [weights, [identity.get(name) for name in _MODEL], [judge.get(name) for name in _JUDGE]]
 
@@ -103,6 +104,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         matched=matched.IN_BOTH,
         first="b_row is null",
         second="a_row is null",
+        # A hash is null where a prompt couldn't be read: that is another status, and counted there.
         other_prompts=f"{matched.IN_BOTH} and a_prompt is not null and b_prompt is not null and a_prompt != b_prompt",
         number_only=f"{matched.IN_BOTH} and ({matched.number_once(len(compared.numbers))})",
     )
@@ -115,6 +117,9 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
     # are only comparable within a row say nothing, so moves have no unit then.
     unit_of_models = None if compared.within_row else PERCENTILE
     unit = (VALUE if compared.same_model else unit_of_models) if count else None
+    show = compared.settings.show
+    # The first one also where none is shown: a gate is held against the largest.
+    moves = [] if unit is None else matched.table(connection, f"{_moves_sql(unit, count)} limit {max(1, show)}")
     differences = Differences(
         first=_side(first, totals["first"]),
         second=_side(second, totals["second"]),
@@ -128,8 +133,8 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         status_changes=_status_changes(connection),
         numbers=changes,
         unit=unit,
-        largest_move=_largest_move(connection, unit, count),
-        moves=_moves(connection, compared, unit, count),
+        largest_move=abs(moves[0]["move"]) if moves else None,
+        moves=_add_texts(compared, moves[:show]),
         kept=_count_kept(connection, compared),
         examples=_examples(connection, compared),
         is_made_up=is_fake(first.manifest) or is_fake(second.manifest),
@@ -138,7 +143,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
 
 
 def _nothing_common_text(compared: _Comparison) -> str:
-    how = {"row": "input file, place and response name", "content": "prompt and text"}[compared.matched_by]
+    how = MATCHED_BY[compared.matched_by]
     made_of = " and ".join(_describe_source(corpus) for corpus in (compared.first, compared.second))
     return f"there is nothing to compare: no response is in both folders, by {how}. {made_of}"
 
@@ -159,7 +164,6 @@ def _model(manifest: Manifest) -> str:
 
 
 def _differing_entries(first: Manifest, second: Manifest) -> list[str]:
-    """The names of the identity's entries, and of what made the folders, that aren't equal."""
     pairs = (first.identity, second.identity), (first.made_with, second.made_with)
     return [name for before, after in pairs for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
 
@@ -202,21 +206,14 @@ def _change(connection: duckdb.DuckDBPyConnection, compared: _Comparison, number
     return NumberChange(compared.numbers[number], count, correlation, why_not, *differences)
 
 
-def _largest_move(connection: duckdb.DuckDBPyConnection, unit: str | None, count: int) -> float | None:
-    if unit is None:
-        return None
-    ((largest,),) = connection.execute(f"select max(abs({matched.move_sql(unit, count)})) from moves").fetchall()
-    return float(largest)
-
-
 _IN_ORDER = "a_part_at, a_row_at, b_part_at, b_row_at"
 _NAMES = f"a_row, a_name, b_row, b_name, {_IN_ORDER}"
 _STATES = f"{_NAMES}, a_status, a_reason, b_status, b_reason, a_n0 as a_number, b_n0 as b_number"
 
 
 def _moves_sql(unit: str, count: int) -> str:
-    """The moves, the largest first. Ranks count from the highest number, which has 1; equal ones share their mean rank."""
     ranks = ", ".join(
+        # Twice the mean rank is stored, so that it is whole; position 1 is the highest number.
         f"{count} + 1 - {side}_rank / 2.0 as {side}_position, ({side}_rank - 1) * 50.0 / {count} as {side}_percentile"
         for side in "ab"
     )
@@ -224,15 +221,6 @@ def _moves_sql(unit: str, count: int) -> str:
         select {_NAMES}, a as a_number, b as b_number, {ranks}, {matched.move_sql(unit, count)} as move
         from moves join matched using (a_part_at, a_row_at) order by abs(move) desc, {_IN_ORDER}
     """
-
-
-def _moves(
-    connection: duckdb.DuckDBPyConnection, compared: _Comparison, unit: str | None, count: int
-) -> list[dict[str, Any]]:
-    if unit is None:
-        return []
-    rows = matched.table(connection, f"{_moves_sql(unit, count)} limit {compared.settings.show}")
-    return _add_texts(compared, rows)
 
 
 def _count_kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> KeptChange | None:
@@ -247,6 +235,7 @@ def _count_kept(connection: duckdb.DuckDBPyConnection, compared: _Comparison) ->
         first_unmatched="b_row is null and a_kept",
         second_unmatched="a_row is null and b_kept",
     )
+    # As options of the command, so that it can be copied behind `assay filter`.
     described = " ".join(
         f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
         for name, value in choice.model_dump(exclude_none=True).items()
@@ -271,12 +260,11 @@ def _examples(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> d
 
 
 def _add_texts(compared: _Comparison, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with their texts: those of the second folder, and where it lacks a response, of the first."""
+    # The second folder's texts win; a response that only the first has keeps the first's.
     return with_texts(compared.second, "b", with_texts(compared.first, "a", rows))
 
 
 def _write(connection: duckdb.DuckDBPyConnection, folder: str, differences: Differences) -> None:
-    """Write every move, the largest first, and then the document, by which the folder is known to be whole."""
     place = storage.folder(folder)
     try:
         place.make()
@@ -284,10 +272,12 @@ def _write(connection: duckdb.DuckDBPyConnection, folder: str, differences: Diff
             moves = _moves_sql(differences.unit, differences.numbers[0].responses)
             query = connection.sql(f"select * exclude ({_IN_ORDER}) from ({moves})")
             reader: pa.RecordBatchReader = query.to_arrow_reader(_ROW_GROUP)
+            # The document is written last: by it the folder is known to be whole.
             with place.writing(MOVES) as stream, pq.ParquetWriter(stream, reader.schema, compression="zstd") as writer:
                 for batch in reader:
                     writer.write_batch(batch)
         else:
+            # Of an earlier comparison: beside this document they would pass for its moves.
             place.delete(MOVES)
         _COMPARED.write(folder, differences.as_json())
     except OSError as error:

@@ -8,8 +8,8 @@ from actors.records import Status
 from actors.text.readable import Readable
 from pipelines.settings.diff_settings import GateSettings
 
+# Of the document; a reader that knows another one must not guess.
 VERSION = 1
-"""Of the document; a reader that knows another one must not guess."""
 
 VALUE, PERCENTILE = "value", "percentile"
 
@@ -66,7 +66,6 @@ class KeptChange:
 
     @property
     def changes(self) -> int:
-        """The responses in both folders that are kept in one and not in the other."""
         return self.first_only + self.second_only
 
 
@@ -102,22 +101,23 @@ class Differences(Readable):
 
     @property
     def changed_statuses(self) -> int:
-        """The number of responses with another status or reason."""
         return sum(change.responses for change in self.status_changes)
 
     @property
     def scored_once(self) -> int:
-        """Of these, the responses that one folder has scored and the other one hasn't."""
+        # Their numbers are in one folder only, which isn't a second difference: `--max-status-changes` counts them already.
         changes = self.status_changes
         return sum(each.responses for each in changes if (each.first == Status.SCORED) != (each.second == Status.SCORED))
 
     def as_json(self) -> dict[str, Any]:
-        """For `diff.json` and for `--json`."""
         return {"assay_diff": VERSION, **asdict(self)}
 
 
 def gate_failures(differences: Differences, gates: GateSettings) -> list[str]:
-    """What the gates don't let pass, or can't tell."""
+    """What the gates don't let pass, or can't tell.
+
+    What can't be computed fails: a gate that nothing could hold against must not look like one that holds.
+    """
     if not gates.is_set:
         return []
     of_numbers = [*_move_failures(differences, gates.max_move), *_rank_failures(differences, gates.min_rank_correlation)]
@@ -136,13 +136,12 @@ def gate_failures(differences: Differences, gates: GateSettings) -> list[str]:
 
 
 def _unmatched_failures(differences: Differences, gates: GateSettings) -> list[str]:
-    """Responses and numbers in one folder only; if --max-status-changes is given, without those that go with a status."""
     by_status = differences.scored_once if gates.max_status_changes is not None else 0
     counts = {
         "are in one folder only": differences.first.only + differences.second.only,
         "have a number in one folder only": max(0, differences.number_only - by_status),
     }
-    limit = gates.max_unmatched or 0
+    limit = gates.max_unmatched or 0  # any gate that is set implies that all rows are there
     if sum(counts.values()) <= limit:
         return []
     texts = (f"{count:,} responses {what}" for what, count in counts.items() if count)
@@ -156,7 +155,7 @@ def _move_failures(differences: Differences, limit: float | None) -> list[str]:
         return [f"there are no moves to hold against {limit:g}: {differences.numbers[0].why_not or 'no number is in both'}"]
     if differences.largest_move <= limit:
         return []
-    largest = differences.moves[0] if differences.moves else {}
+    largest = differences.moves[0] if differences.moves else {}  # none are there with `show` 0
     where = f" ({largest['a_row']}, {largest['a_name']})" if largest else ""
     return [f"the largest move is {differences.largest_move:.6g}{where}, in {_UNITS[differences.unit]}, more than {limit:g}"]
 

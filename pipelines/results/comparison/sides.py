@@ -17,10 +17,12 @@ from pipelines.folders.run_folder.columns import CANDIDATE, PROMPT_HASH, REASON,
 from pipelines.folders.scored_corpus.databases import quoted
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.folders.scored_corpus.summary import readable
-from pipelines.results.comparison.kept_responses import marked_rows
+from pipelines.results.comparison.kept_responses import filter_step, marked_rows
+from pipelines.results.filtering.filter_step import FilterStep
 from pipelines.settings.filter_settings import ChoiceSettings
 
 REWARD_NAME = "reward"
+MATCHED_BY = {"row": "input file, place and response name", "content": "prompt and text"}
 _SCORES_PREFIX = "scores."
 _PLACES = [("part_at", pa.int64()), ("row_at", pa.int64()), ("kept", pa.bool_())]
 _FILES = pa.schema([("name", pa.string()), ("mark", pa.string())])
@@ -40,12 +42,14 @@ def matching_of(first: OpenedCorpus, second: OpenedCorpus) -> Matching:
     Names of drawn responses say nothing: the same one may have another text. Raises `SettingsError` if a folder lacks texts.
     """
     drawn = first.manifest.columns.drawn or second.manifest.columns.drawn
+    # A policy's responses have equal names in every run, with other texts below them.
     common = {_mark(file) for file in first.manifest.files} & {_mark(file) for file in second.manifest.files}
+    # One common file is enough: rows of the others are in one folder only, as they should be.
     return Matching("row") if common and not drawn else Matching("content", _text_column(first, second))
 
 
 def _mark(file: InputFile) -> str:
-    """What stands for a file in keys: its content, so that it may be renamed."""
+    # By content and not by name, so that a file may be renamed between the runs.
     return f"{file.size} {file.fingerprint}"
 
 
@@ -63,7 +67,10 @@ def _text_column(first: OpenedCorpus, second: OpenedCorpus) -> str:
 
 
 def numbers_of(first: OpenedCorpus, second: OpenedCorpus, selection: Sequence[str]) -> tuple[str, ...]:
-    """The numbers that are compared: those wanted, or all that both have. Raises `SettingsError` for any other."""
+    """The numbers that are compared: those wanted, or all that both have. Raises `SettingsError` for any other.
+
+    In the order of `selection`, or of the first folder; the first one is what gates and moves are of.
+    """
     names = [_names(corpus) for corpus in (first, second)]
     for name in selection:
         for corpus, available in zip((first, second), names, strict=True):
@@ -74,6 +81,7 @@ def numbers_of(first: OpenedCorpus, second: OpenedCorpus, selection: Sequence[st
 
 def _names(corpus: OpenedCorpus) -> list[str]:
     outputs = corpus.manifest.columns.outputs
+    # A single output is the reward itself, and would be compared twice.
     return [REWARD_NAME, *(_SCORES_PREFIX + name for name in outputs if len(outputs) > 1)]
 
 
@@ -87,13 +95,17 @@ def load(
     """Make a table of each corpus, by its name, with a row for each response.
 
     It has the response's place, key, status, numbers (n0, n1 ...), and whether the filter keeps it. Raises `SourceError` if
-    a part can't be read.
+    a part can't be read, and as `filter` does for a choice that doesn't fit.
     """
+    # Before anything is read: what is raised while DuckDB reads comes back as an error of DuckDB.
+    steps = {table: filter_step(corpus, choice) for table, corpus in corpora.items()}
     for table, corpus in corpora.items():
         schema = _schema(corpus, matching)
         files = [{"name": file.name, "mark": _mark(file)} for file in corpus.manifest.files]
         connection.register("files", pa.Table.from_pylist(files, _FILES))
-        connection.register("incoming", pa.RecordBatchReader.from_batches(schema, _batches(corpus, schema, choice)))
+        connection.register(
+            "incoming", pa.RecordBatchReader.from_batches(schema, _batches(corpus, steps[table], schema, choice))
+        )
         with readable(corpus.responses.parts):
             selected = _select(corpus.manifest.columns.prefix, matching, numbers)
             connection.execute(f"create table {table}_rows as {selected}")
@@ -103,6 +115,7 @@ def load(
             select *, row_number() over (partition by key order by part_at, row_at) as nth from {table}_rows
             """
         )
+        # Before the next one is loaded: a table without numbered duplicates isn't read again.
         connection.execute(f"drop table {table}_rows")
 
 
@@ -110,6 +123,7 @@ def _select(prefix: str, matching: Matching, numbers: Sequence[str]) -> str:
     row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
     values = ", ".join(f"{_sql(prefix, number)} as n{position}" for position, number in enumerate(numbers))
     key = {
+        # `row` is `file:place`, and names may hold colons: the place is what follows the last one.
         "row": f"files.mark || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
         "content": f"{prompt} || ' ' || {quoted(prefix + matching.text)}",
     }[matching.by]
@@ -127,16 +141,17 @@ def _sql(prefix: str, number: str) -> str:
 
 
 def _schema(corpus: OpenedCorpus, matching: Matching) -> pa.Schema:
-    """What is read of each response, and its place."""
     columns = corpus.manifest.columns
     names = [*_OURS, REWARD, SCORES, *([matching.text] if matching.by == "content" else [])]
     fields = [columns.ours.field(columns.prefix + name) for name in names]
     return pa.schema([*fields, *(pa.field(name, kind) for name, kind in _PLACES)])
 
 
-def _batches(corpus: OpenedCorpus, schema: pa.Schema, choice: ChoiceSettings) -> Iterator[pa.RecordBatch]:
+def _batches(
+    corpus: OpenedCorpus, step: FilterStep | None, schema: pa.Schema, choice: ChoiceSettings
+) -> Iterator[pa.RecordBatch]:
     names = schema.names[: -len(_PLACES)]
-    for part, first, table, kept in marked_rows(corpus, choice, names):
+    for part, first, table, kept in marked_rows(corpus, step, choice, names):
         count = table.num_rows
         places = [
             pa.array([part] * count, pa.int64()),

@@ -6,6 +6,7 @@ so that one definition gives the value, and, with the means of resampled items, 
 """
 
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,8 @@ from actors.text.counted import first_of
 
 Array = npt.NDArray[np.float64]
 
-_MOST_LISTED = 5
-ALL = "all"
-"""The subset of items whose rows don't name one."""
+_MOST_LISTED = 5  # subsets whose counts differ: of RewardBench's 23, five tell which file it isn't
+ALL = "all"  # the subset of items whose rows don't name one
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,11 @@ class Item:
     None of other models, and of other items; empty if unreadable votes leave open who won.
     """
     content: int | None = None
-    """A hash of prompts, responses and labels, but not of the id; None if it wasn't asked for, or texts aren't there."""
+    """A hash of prompts, responses and labels, but not of the id; None if texts aren't there."""
 
     @property
     def names(self) -> set[str]:
-        """The names of its responses, with a reward or without."""
-        return {*self.rewards, *self.missing}
+        return {*self.rewards, *self.missing}  # a response without a reward is one of the item, too
 
 
 class Grade(NamedTuple):
@@ -80,12 +79,17 @@ class GradedItem(NamedTuple):
 
     @property
     def row(self) -> str:
-        """The name of the item: those of its rows."""
         return " ".join(item.row for item in self.of_rows)
 
     @property
+    def prompt(self) -> int:
+        """64 bits of the hash of its prompt; without one those of its row's name, which no other item has."""
+        prompt = self.of_rows[0].prompt if self.of_rows else None
+        return int.from_bytes(hashlib.blake2b((prompt or self.row).encode(), digest_size=8).digest())
+
+    @property
     def content(self) -> int | None:
-        """The hash of what its rows are, in whatever order; None if the texts of one aren't known."""
+        # Added up, so that the rows of a prompt id of Ties may come in any order; a row without texts leaves no hash at all.
         contents = [item.content for item in self.of_rows if item.content is not None]
         return sum(contents) % 2**64 if len(contents) == len(self.of_rows) else None
 
@@ -107,11 +111,10 @@ class MeanCells:
     counts: Mapping[str, int]
     judged: bool = False
     compared: bool = False
+    # How many graded items of each subset have each cell; without it all have.
     cell_counts: Mapping[str, Array] = field(default_factory=dict)
-    """How many graded items of each subset have each cell; where nothing is said, all have."""
 
     def count(self, subset: str, cell: int) -> int:
-        """How many graded items of a subset have a cell."""
         return int(self.cell_counts[subset][cell]) if subset in self.cell_counts else self.counts[subset]
 
     def is_lacking(self, cell: int) -> bool:
@@ -119,18 +122,16 @@ class MeanCells:
         return bool(self.cell_counts) and not any(counts[cell] for counts in self.cell_counts.values())
 
     def pooled(self, subsets: Iterable[str]) -> Array:
-        """The mean cells over the items of several subsets together. At least one of them must be there."""
         present = [subset for subset in subsets if subset in self.by_subset]
+        # A subset weighs as many items as it has, also where resampled means have a leading axis of draws.
         weights = np.array([self.counts[subset] for subset in present], float)
         stacked = np.stack([self.by_subset[subset] for subset in present])
         return np.asarray(np.tensordot(weights / weights.sum(), stacked, axes=1))
 
     def items(self, subsets: Iterable[str]) -> int:
-        """How many graded items these subsets have together."""
         return sum(self.counts.get(subset, 0) for subset in subsets)
 
     def present(self, prefix: str) -> list[str]:
-        """The subsets whose names begin with `prefix`."""
         return [subset for subset in self.by_subset if subset.startswith(prefix)]
 
     def subsets(self, leading: Iterable[str] = ()) -> list[str]:
@@ -140,18 +141,15 @@ class MeanCells:
 
     @property
     def named_subsets(self) -> list[str]:
-        """The subsets by name; none where rows don't name theirs, so that there is only `ALL`."""
-        return [] if self.by_subset.keys() == {ALL} else self.subsets()
+        return [] if self.by_subset.keys() == {ALL} else self.subsets()  # its figure would be the headline once more
 
     def overall(self, name: str, cell: int, convention: str, chance: float | None = 0.5, is_share: bool = True) -> "Measure":
-        """The mean of a cell over all items."""
         value = np.asarray(self.pooled(self.by_subset)[..., cell])
         return Measure(name, value, self.items(self.by_subset), convention, chance, is_share)
 
     def each(
         self, subsets: Iterable[str], cell: int, convention: str, chance: float | None = 0.5, *, suffix: str = ""
     ) -> list["Measure"]:
-        """The mean of a cell in each of some subsets, called as the subset with `suffix` behind."""
         return [
             Measure(f"{subset}{suffix}", self.by_subset[subset][..., cell], self.count(subset, cell), convention, chance)
             for subset in subsets
@@ -196,6 +194,8 @@ class Benchmark:
     required: tuple[str, ...] = ()
     splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Items by subset of each file that its authors published, where there are several."""
+    counts_games: bool = False
+    """Whether grades count who won each order in which a judge saw two responses."""
     prefix: str = ""
     """Of Assay's columns where it scores the file itself: for rows that have a field of the same name as one of these."""
 
@@ -216,7 +216,8 @@ class Benchmark:
         return self.splits or ({"published": self.expected} if self.expected else {})
 
     def _differing(self, items: Mapping[str, int], counts: Mapping[str, int]) -> list[str]:
-        """The subsets with another count than the split's; a required subset without a published count may have any."""
+        # Of Ties, 102 rows are published but its items are prompt ids: a required subset without a count may have any
+        # number.
         subsets = sorted((items.keys() | counts.keys()) - ({*self.required} - counts.keys()))
         numbers = [(subset, items.get(subset, 0), counts.get(subset, 0)) for subset in subsets]
         return [f"{subset} {count} instead of {published}" for subset, count, published in numbers if count != published]
@@ -230,8 +231,7 @@ class Labelled(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Whether a game has no winner, or each response one, so that the rewards are equal."""
-        return self.margin == 0 or 0 in self.games
+        return self.margin == 0 or 0 in self.games  # equal rewards are also those of one game won by each
 
 
 def labelled(item: Item, right: str, wrong: str) -> Labelled:
@@ -244,6 +244,7 @@ def labelled(item: Item, right: str, wrong: str) -> Labelled:
         return Labelled((margin, margin), margin)
     if not item.games:
         raise Ungraded("some votes can't be read, and the others don't tell who won each game")
+    # Games are by the first response of the row, and these by the right one.
     sign = 1 if next(iter(item.rewards)) == right else -1
     return Labelled(tuple(sign * lead for lead in item.games), margin)
 
@@ -274,7 +275,10 @@ def graded(rows: tuple[Item, ...], subset: str, rewards: Mapping[str, float], gr
 
 
 def margins_between(right: Iterable[float], wrong: Sequence[float]) -> list[float]:
-    """The margin of each right response's reward over each wrong one's."""
+    """The margin of each right response's reward over each wrong one's.
+
+    Row by row: all wrong ones for the first right one, and so on. RM-Bench's cells rely on this order.
+    """
     return [better - worse for better in right for worse in wrong]
 
 
@@ -285,6 +289,7 @@ def grade_preference(lead: float, preference: float) -> Grade:
     """
     if preference == 0:
         return Grade((math.nan,))
+    # How strongly people preferred it doesn't count: the authors' accuracy is of the sign.
     margin = math.copysign(1, preference) * lead
     return Grade((float(margin > 0),), margin == 0, [margin])
 
@@ -299,13 +304,18 @@ def reward(item: Item, name: str) -> float:
 def number(item: Item, name: str) -> float:
     """The number in a field. Raises `Ungraded` if it holds none, or NaN, as tables have it where a label is missing."""
     value = item.fields.get(name)
+    # A boolean passes as 0 or 1. NaN would make every comparison with it false, and thereby the item wrong.
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise Ungraded(f"the {name} {value!r} is no number")
     return float(value)
 
 
 def integer(value: Any) -> int | None:
-    """The integer that a label is: tables have integers as floats where one of a column is missing. None if it is none."""
+    """The integer that a label is, or None if it is none: tables have integers as floats where one of a column is missing.
+
+    A label that isn't read is a reason for no grade and never a wrong answer.
+    """
+    # `True == 1`, so a boolean label would be read as the first response.
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
         return None
     return int(value)
@@ -326,6 +336,7 @@ def ranked_rewards(item: Item) -> list[float]:
 
     Raises `Ungraded` if it ranks a single one, or one has no reward.
     """
+    # By number: as text rank[10] comes before rank[2].
     ranked = sorted((int(name[5:-1]), name) for name in item.names if name.startswith("rank["))
     if len(ranked) == 1:
         raise Ungraded("the row doesn't rank two responses or more")
@@ -341,7 +352,10 @@ def only_reward_of(item: Item, side: str) -> float:
 
 
 def mean(values: Sequence[Array]) -> Array:
-    """The unweighted mean of several measures."""
+    """The unweighted mean of several measures.
+
+    All have one shape: () for the value, (draws,) where items are resampled.
+    """
     return np.asarray(np.mean(np.stack(values), axis=0))
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SettingsError, SourceError
@@ -32,14 +33,14 @@ from pipelines.data.storage import error_text
 from pipelines.data.storage.lease import check_held, lease
 from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.manifest import Manifest
-from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, open_scored
+from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.results.evaluation.benchmarks import benchmarks
-from pipelines.results.evaluation.games import with_games
+from pipelines.results.evaluation.games import check_stop, with_games
 from pipelines.results.evaluation.grades import Grades, grade_items
 from pipelines.results.evaluation.item_matching import EvaluatedModel
 from pipelines.results.evaluation.latex import latex_tables
-from pipelines.results.evaluation.noise import NoiseReport, noise_of
+from pipelines.results.evaluation.noise import noise_of
 from pipelines.results.evaluation.peer_files import peer_files
 from pipelines.results.evaluation.published.figures import compare_published, known_file
 from pipelines.results.evaluation.published.presets import Preset
@@ -51,10 +52,9 @@ from pipelines.results.evaluation.statistics.intervals import Interval
 from pipelines.results.evaluation.statistics.paired import (
     PairedComparison,
     compare_models,
-    disagreement_writer,
     item_credits,
 )
-from pipelines.results.evaluation.statistics.votes import VoteReport, Votes, vote_rules
+from pipelines.results.evaluation.statistics.votes import Votes, judge_rules, vote_rules
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 TABLE, TEX, PEERS = "table.md", "table.tex", "peers"
@@ -94,6 +94,7 @@ def evaluate_into(
     """
     dumped = settings.model_dump(mode="json")
     request = {"settings": dumped, "asked": f"evaluate {' '.join(settings.scored)}"}
+    # `overwrite` says what to do with a result and not what it is, so that a command without it finds the same results.
     earlier = EVALUATED.read(output) or {}
     if earlier.get("summary") is not None and {**earlier["settings"], "overwrite": False} == dumped:
         with lease(output):
@@ -104,14 +105,17 @@ def evaluate_into(
     output_folder.check_free(output, settings.overwrite, EVALUATED)
     with lease(output), tempfile.TemporaryDirectory() as place:
         output_folder.start(output, request, EVALUATED)
+        # Files of an earlier evaluation may have other names, and would pass for files of this one.
         storage.folder(output).sub(PEERS).delete_all()
         scored = corpora()
         results, made_of = _evaluate_all(settings, scored, Path(place)), _made_of(scored)
+        # Minutes may have passed. Whoever has taken the lease over writes there, and nothing of ours may land among it.
         check_held()
         document = json.dumps(results.document(dumped), indent=2)
         Path(place, RESULTS).write_text(f"{document}\n")
         Path(place, TABLE).write_text(results.markdown())
         Path(place, TEX).write_text(latex_tables(results.evaluations))
+        # Made in a local folder first: a store gets whole files, and none of an evaluation that fails.
         for folder, path in ((output, place), (storage.folder(output).sub(PEERS).path, Path(place, PEERS))):
             for file in sorted(file for file in Path(path).glob("*") if file.is_file()):
                 write_file(folder, file.name, file.read_bytes())
@@ -120,13 +124,12 @@ def evaluate_into(
 
 
 def _made_of(corpora: Sequence[ScoredBenchmark]) -> str:
-    """What tells scored corpora from others: their runs and their parts."""
     opened = [open_scored(scored.folder, "evaluate", partial=True) for scored in corpora]
     return " ".join(f"{corpus.manifest.fingerprint}:{corpus.made_of}" for corpus in opened)
 
 
 def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark], local: Path) -> Results:
-    """Evaluate each corpus, and models of one benchmark beside each other. The files beside the results go to `local`."""
+    # Files, of which `_paired` reads a few columns: of a million items, rewards by name are most of the bytes.
     paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
     evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
     names = short_names(evaluation.model for evaluation in evaluations)
@@ -137,7 +140,6 @@ def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark]
 def _paired(
     evaluations: Sequence[Evaluation], items: Sequence[Path], seed: int, disagreements: Path
 ) -> list[PairedComparison]:
-    """Every two models of each benchmark that several evaluations are of, and each reading as published with ours."""
     by_benchmark: dict[str, list[EvaluatedModel]] = {}
     readings: list[tuple[str, list[EvaluatedModel]]] = []
     uses = Counter((evaluation.benchmark, evaluation.label) for evaluation in evaluations)
@@ -145,7 +147,7 @@ def _paired(
         several = uses[evaluation.benchmark, evaluation.label] > 1  # two runs of a model, in two precisions for example
         name = f"{evaluation.label} (no. {number})" if several else evaluation.label
         cells = benchmarks()[evaluation.benchmark].cells
-        table = pq.read_table(path, columns=["row", "subset", "reason", "content", *cells])
+        table = pq.read_table(path, columns=["row", "subset", "reason", "content", "prompt", *cells])
         model = evaluation.with_items(table, name)
         if evaluation.preset is None:
             by_benchmark.setdefault(evaluation.benchmark, []).append(model)
@@ -154,12 +156,9 @@ def _paired(
     compared = [(name, models) for name, models in by_benchmark.items() if len(models) > 1] + readings
     if not compared:
         return []
-    with disagreement_writer(disagreements) as writer:
-        return [
-            comparison
-            for name, models in compared
-            for comparison in compare_models(benchmarks()[name], models, seed, writer)
-        ]
+    results = [compare_models(benchmarks()[name], models, seed) for name, models in compared]
+    pq.write_table(pa.concat_tables(table for _, table in results), disagreements, compression="zstd")
+    return [comparison for comparisons, _ in results for comparison in comparisons]
 
 
 def write_file(folder: str, name: str, content: bytes) -> None:
@@ -170,36 +169,26 @@ def write_file(folder: str, name: str, content: bytes) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-class _Graded(NamedTuple):
-    """A scored corpus with the grades of its items."""
+def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
+    """Grade the items of a corpus, write them to a file, and make figures of the grades.
 
-    corpus: OpenedCorpus
-    benchmark: Benchmark
-    grades: Grades
-    votes: VoteReport | None
-    noise: NoiseReport | None
-
-
-def _grade(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> _Graded:
-    """Grade the items of a corpus, and write them to a file. Raises `SourceError` if it lacks subsets of its benchmark."""
+    Raises `SourceError` if it lacks subsets of its benchmark, unless `settings.partial`.
+    """
     corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
-    manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
+    manifest, work = corpus.manifest, _work(corpus.manifest)
     shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
     benchmark = choose_benchmark(scored.folder, shape, carried, scored.benchmark)
-    items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True)
+    if (voted := judge_rules(manifest.identity)) is not None:
+        check_stop(benchmark, voted.shows, manifest.identity["judge"].get("stop", False))
+    listing = [part for part, _ in corpus.entries]
+    # Generators from here on: a row is read, judged by games and votes, graded and written before the next one is read.
+    items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields)
     rows = with_games(items, manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
-    noise = noise_of(_work(manifest))
+    noise = noise_of(work)
     grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file, noise)
     if not settings.partial:
         _check_subsets(scored.folder, benchmark, grades)
-    return _Graded(corpus, benchmark, grades, None if votes is None else votes.report(), noise)
-
-
-def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
-    """Evaluate a corpus. With an output folder, the files of the benchmark's own code are written beside the items, too."""
-    corpus, benchmark, grades, votes, noise = _grade(scored, settings, items_file)
-    manifest = corpus.manifest
     figures = _figures(benchmark, grades, manifest, settings.resampling_seed)
     evaluation = Evaluation(
         benchmark=benchmark.name,
@@ -213,10 +202,10 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         subsets=_subset_counts(benchmark, grades, figures, judged=_is_judge(manifest)),
         coverage=grades.graded(grades.items) / grades.items.total() if grades.items else 0.0,
         tie_rate=grades.tied.total() / max(1, grades.graded(grades.items)),
-        work=_work(manifest),
+        work=work,
         split=benchmark.split_of(grades.items),
         margins=grades.margins.report(),
-        votes=votes,
+        votes=None if votes is None else votes.report(),
         compared=manifest.columns.within_row,
         preset=scored.preset,
         repeated=grades.repeated,
@@ -224,6 +213,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         notes=tuple(note for note in (benchmark.count_note(grades.items), grades.repeats_note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )
+    # Made-up rewards beside published figures would look like a failed reproduction.
     if not evaluation.is_made_up:
         evaluation = replace(evaluation, published=compare_published(evaluation))
     if settings.output is None:
@@ -244,7 +234,9 @@ def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
     if settings.partial:
         return
     with tempfile.TemporaryDirectory() as place:
-        _grade(scored, settings, Path(place, "items.parquet"))
+        # All is thrown away: only grading tells the subsets of the items that a benchmark joins, and it takes seconds.
+        # With an output, files of the benchmark's own code would be made, too.
+        _evaluate(scored, settings.model_copy(update={"output": None}), Path(place, "items-00000.parquet"))
 
 
 def choose_benchmark(
@@ -263,6 +255,8 @@ def choose_benchmark(
     fitting = [
         benchmark for benchmark in by_name.values() if shape in benchmark.shapes and row_fields.issuperset(benchmark.needs)
     ]
+    # RewardBench's rows are labelled pairs as well: whoever needs more fields is meant, and two that need as many are a
+    # question.
     fitting.sort(key=lambda benchmark: len(benchmark.needs))
     if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):
         raise SettingsError(
@@ -272,9 +266,9 @@ def choose_benchmark(
 
 
 def _check_subsets(folder: str, benchmark: Benchmark, grades: Grades) -> None:
-    """Raise `SourceError` for subsets that are missing: their figures would be of something else, or zero."""
     if set(grades.items) == {ALL}:  # rows that don't name their subset, such as RM-Bench's file of one domain
         return
+    # Their figures would be of something else under the same name, or zero.
     missing = [subset for subset in benchmark.required if not grades.items[subset]]
     if missing:
         raise SourceError(
@@ -294,11 +288,13 @@ def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int
     def measures_of(means: MeanCells) -> list[Measure]:
         return benchmark.measures(replace(means, compared=manifest.columns.within_row))
 
-    bounds = intervals.intervals(cells, judged, measures_of, seed)
+    # The same function of means gives the value and, of resampled means, the bounds: one definition of a measure.
+    bounds = intervals.intervals(cells, judged, measures_of, seed, grades.prompts)
     return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
 
 
 def _figure(measure: Measure, bounds: Interval) -> Figure:
+    # JSON has no NaN: what isn't defined is null.
     numbers = (float(measure.value), bounds.low, bounds.high)
     value, low, high = (None if math.isnan(number) else number for number in numbers)
     chance = measure.chance
@@ -317,7 +313,6 @@ def _figure(measure: Measure, bounds: Interval) -> Figure:
 
 
 def _work(manifest: Manifest) -> dict[str, Any]:
-    """The run's seconds and tokens, as its summary has them; without those of a run that isn't complete."""
     summary = manifest.summary or {}
     tokens = {name: summary[name] for name in ("prompt_tokens", "completion_tokens") if name in summary}
     return {**summary.get("work", {}), **tokens}
@@ -326,9 +321,11 @@ def _work(manifest: Manifest) -> dict[str, Any]:
 def _subset_counts(
     benchmark: Benchmark, grades: Grades, figures: Sequence[Figure], *, judged: bool
 ) -> Mapping[str, SubsetCounts]:
+    # Not the sum of the first cell: JudgeBench's headline counts games, and a judge's tie may be half a credit.
     item_credit = item_credits(benchmark, grades.cells, judged=judged) if grades.cells else {}
     correct = {subset: float(np.nansum(of_items)) for subset, of_items in item_credit.items() if np.isfinite(of_items).any()}
     by_name = {figure.name: figure for figure in figures}
+    # Rows of a single subset have their figure under the headline's name.
     if len(grades.items) == 1:
         by_name = dict.fromkeys(grades.items, figures[0]) if figures else {}
     counts = {}
@@ -350,8 +347,8 @@ def _subset_counts(
 
 
 def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
-    """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
     sha256 = _sha256(file)
+    # Null where the file isn't there any more or isn't the one that was scored.
     published = known_file(benchmark.name, sha256)
     return {"name": file.name, "size": file.size, "fingerprint": file.fingerprint, "sha256": sha256, "published": published}
 
@@ -359,7 +356,10 @@ def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
 def _sha256(file: InputFile) -> str | None:
     try:
         with storage.open_read(file.path) as stream:
+            # Read whole: the manifest's fingerprint of a large file covers parts of it only, and published hashes are
+            # SHA-256.
             digest = hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
+            # Another file lies there now, or it has grown.
             return digest if stream.seek(0, io.SEEK_END) == file.size else None
     except OSError:
         return None

@@ -33,11 +33,13 @@ class Change:
 
     @property
     def drop(self) -> float | None:
-        """By how many percentage points it fell; below 0 if it rose, None if it isn't in both."""
         return None if self.before is None or self.now is None else 100 * (self.before - self.now)
 
     def failure(self, max_drop: float) -> str | None:
-        """Why a gate doesn't let it pass; None if it does. What can't be compared doesn't pass."""
+        """Why a gate doesn't let it pass; None if it does. What can't be compared doesn't pass.
+
+        `max_drop` is in percentage points.
+        """
         if self.before is None:
             return f"{self.name} has no value in the baseline; --max-drop needs it in both results"
         if self.now is None:
@@ -87,7 +89,10 @@ class BaselineComparison:
     """Whether it is in the baseline alone, and `model` is the baseline's."""
 
     def failures(self, max_drop: float, min_coverage: float) -> list[str]:
-        """What the gate doesn't let pass: a sentence for each."""
+        """What the gate doesn't let pass: a sentence for each.
+
+        `max_drop` is in percentage points, `min_coverage` a share of the items of either result, from 0 to 1.
+        """
         about, headline = f"{self.model} on {self.benchmark}", self.changes[0]
         if self.is_gone:
             how = "evaluate it, too, or compare with a baseline without it"
@@ -107,6 +112,7 @@ def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation])
     for saved in (*now, *baseline):
         _check_cells(saved)
     names = {saved.evaluation.benchmark for saved in now}
+    # A benchmark that is in the baseline alone fails the gate, or dropping it from a script would make the gate pass.
     compared = [_compare(saved, _counterpart(saved.evaluation, baseline)) for saved in now]
     return compared + [_gone(saved.evaluation) for saved in baseline if saved.evaluation.benchmark not in names]
 
@@ -122,7 +128,6 @@ def _check_cells(saved: SavedEvaluation) -> None:
 
 
 def _gone(before: Evaluation) -> BaselineComparison:
-    """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
     model, changes = before.label, _changes(before.figures, ())
     return BaselineComparison(before.benchmark, model, model, changes, before.is_made_up, is_gone=True)
 
@@ -130,6 +135,7 @@ def _gone(before: Evaluation) -> BaselineComparison:
 def _counterpart(evaluation: Evaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
     same_benchmark = [saved for saved in baseline if saved.evaluation.benchmark == evaluation.benchmark]
     reading = (evaluation.model, evaluation.preset)  # labels depend on what else was evaluated
+    # The same model if it is there, else the only one: a gate for a change of model has another one in its baseline.
     same_model = [saved for saved in same_benchmark if (saved.evaluation.model, saved.evaluation.preset) == reading]
     candidates = same_model or same_benchmark
     if len(candidates) != 1:
@@ -140,15 +146,16 @@ def _counterpart(evaluation: Evaluation, baseline: Sequence[SavedEvaluation]) ->
 
 
 def _changes(before: Sequence[Figure], now: Sequence[Figure]) -> list[Change]:
-    """The figures of either, the baseline's headline first; a change of nothing if neither has any."""
     earlier, later = ({figure.name: figure.value for figure in figures} for figures in (before, now))
     changes = [Change(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
+    # Neither has a graded item: a change of nothing, which fails any gate.
     return changes or [Change("the headline", None, None)]
 
 
 def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineComparison:
     later, earlier = now.evaluation, before.evaluation
     benchmark = benchmarks()[later.benchmark]
+    # By what items hold and not by their place: a file may have been shuffled or extended since.
     sides = with_keys([earlier.with_items(before.items), later.with_items(now.items)])
     check_fit(f"--against and the results of {later.benchmark}", *sides)
     with connect() as connection:
@@ -168,12 +175,11 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
             coverage,
             _flips(connection),
             unmatched_text(dict(zip(("the baseline", "now"), sides, strict=True))),
-            _drift(connection) if later.label == earlier.label else None,
+            _drift(connection) if later.label == earlier.label else None,  # else on no common scale
         )
 
 
 def _flips(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """The items whose credit is another one than before: the row, its subset, and both credits (null: no grade)."""
     table: pa.Table = connection.sql(
         """
         select coalesce(n.row, b.row) as row, coalesce(n.subset, b.subset) as subset, b.credit as before, n.credit as now

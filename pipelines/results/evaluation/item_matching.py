@@ -16,12 +16,15 @@ import pyarrow.compute as pc
 from actors.errors import SettingsError
 from pipelines.folders.scored_corpus.databases import connect
 
+# Of the items of the smaller evaluation; where fewer meet, the two are of other data.
 _LEAST_SHARE = 0.5
-"""Of the items of the smaller evaluation; where fewer meet, the two are of other data."""
 
 
 class EvaluatedModel(NamedTuple):
-    """A model's name, its items as `items.parquet` has them, their data files, and what kind of judge it is."""
+    """A model's name, its items as `items.parquet` has them, their data files, and what kind of judge it is.
+
+    `judged` and `compared` are as in `MeanCells`: they decide what a tie is worth.
+    """
 
     name: str
     items: pa.Table
@@ -37,6 +40,7 @@ def with_keys(models: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
     """
     ways = ([model.items.column("content") for model in models], [_places(model) for model in models])
     keyed = [[_numbered(model.items, marks) for model, marks in zip(models, way, strict=True)] for way in ways]
+    # Counted over all pairs of models, so that all have keys of one kind.
     items = max(keyed, key=lambda tables: sum(itertools.starmap(_count_met, itertools.combinations(tables, 2))))
     return [model._replace(items=table) for model, table in zip(models, items, strict=True)]
 
@@ -69,7 +73,8 @@ def _files_text(side: EvaluatedModel) -> str:
 
 
 def _places(side: EvaluatedModel) -> pa.ChunkedArray:
-    """The rows of the items, with what their files are in place of the files' names."""
+    # `name:place` of each row becomes `size-fingerprint:place`. An item of several rows has their names with a space
+    # between.
     places = side.items["row"]
     for file in side.files:
         place = f"{file['size']}-{file['fingerprint']}:"
@@ -81,6 +86,8 @@ def _numbered(items: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
     columns = {"mark": marks, "nth": pa.array(range(len(items)), pa.int64())}
     with connect() as connection:
         connection.register("marks", pa.table(columns))
+        # Null keys stay null and meet nothing. Equal marks are numbered in the order of the items, so that duplicates meet
+        # one to one.
         keys = connection.sql(
             "select mark || ' ' || row_number() over (partition by mark order by nth) as key from marks order by nth"
         ).to_arrow_table()

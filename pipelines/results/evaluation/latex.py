@@ -15,6 +15,7 @@ def latex_tables(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _table(evaluations: Sequence[Evaluation]) -> str:
+    # Of all models: a judge of one order has other figures than a head, and empty cells for theirs.
     names = list(dict.fromkeys(figure.name for evaluation in evaluations for figure in evaluation.figures))
     head = " & ".join(["model", *map(latex, names)])
     lines = [
@@ -33,6 +34,7 @@ def _table(evaluations: Sequence[Evaluation]) -> str:
 
 
 def _comments(evaluation: Evaluation) -> list[str]:
+    # Comments go where a paper's table goes, so that its numbers keep their conventions.
     near = [figure.name for figure in evaluation.figures if figure.near_chance]
     comments = [
         f"{evaluation.label}: coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}",
@@ -50,4 +52,5 @@ def _line(evaluation: Evaluation, names: Sequence[str]) -> str:
 
 
 def _value(figure: Figure | None) -> str:
+    # A percent sign begins a comment in LaTeX, and a column of shares needs none.
     return "" if figure is None else figure.shown(figure.value, 1).removesuffix("%")

@@ -7,7 +7,7 @@ from typing import Any
 from pipelines.results.evaluation.benchmark import GradedItem
 from pipelines.results.evaluation.statistics.margins import differences
 
-_MOST_NAMED = 5
+_MOST_NAMED = 5  # the first ones are for looking at, and items.parquet has `closest` of all
 
 
 @dataclass
@@ -26,16 +26,15 @@ class NoiseReport:
     names: tuple[str, ...] = ()
 
     def add(self, item: GradedItem) -> None:
-        """Take in an item."""
         item_differences = differences(item)
         self.compared += bool(item_differences)
+        # Equal texts have equal rewards in every batch: a tie isn't decided by noise.
         if any(0 < difference <= self.difference for difference in item_differences):
             self.items += 1
             self.names = (*self.names, item.row)[:_MOST_NAMED]
 
     @property
     def note(self) -> str | None:
-        """A sentence for people; None if nothing is compared."""
         if not self.compared:
             return None
         count = f"{self.items:,} of {self.compared:,} items are" if self.items else "No item is"

@@ -27,7 +27,7 @@ from pipelines.results.evaluation.read_items import read_items
 from pipelines.results.evaluation.results import Evaluation
 
 _ACCURACIES, _SCORES = "eval-set.json", "eval-set-scores.json"
-_LEAST_COLUMNS = 5
+_LEAST_COLUMNS = 5  # RMB's code wrote five rewards; what reads its tables may index them
 
 
 class PeerFiles(NamedTuple):
@@ -52,19 +52,22 @@ class _InputRow(dict[str, Any]):
         raise _MissingField(f"row {self.name} has no field {field!r}")
 
 
+# Input rows as they were, each with its item, whose responses all have rewards.
 _Rows = Iterable[tuple[_InputRow, Item]]
-"""Input rows as they were, with all rewards that their grades need."""
 _Files = Iterator[tuple[str, bytes]]
 
 
 def peer_files(benchmark: Benchmark, corpus: OpenedCorpus, evaluation: Evaluation) -> PeerFiles:
-    """None for a benchmark whose code has no such files. Raises `SourceError` if a part can't be read."""
+    """None for a benchmark whose code has no such files. Raises `SourceError` if a part can't be read.
+
+    What was written before a row lacked a field stays, and `missing` says which file isn't there.
+    """
     contents: dict[str, bytes] = {}
     if benchmark.name in _FORMATS:
         try:
             for name, content in _FORMATS[benchmark.name](_graded_rows(benchmark, corpus), evaluation):
                 contents[name] = content
-        except _MissingField as field:
+        except _MissingField as field:  # their code's file copies it; files before this one are whole
             missing = f"peers/ lacks a result file of {benchmark.name}'s own code: {field}, which it holds."
             return PeerFiles(contents, missing)
     return PeerFiles(contents)
@@ -73,8 +76,10 @@ def peer_files(benchmark: Benchmark, corpus: OpenedCorpus, evaluation: Evaluatio
 def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[tuple[_InputRow, Item]]:
     columns, listing = corpus.manifest.columns, [part for part, _ in corpus.entries]
     fields = [RECORD, *benchmark.fields] if columns.is_json else columns.carried.names
+    # Read a second time: input rows may be gigabytes, and grading needs only a few of their fields.
     items = with_games(read_items(corpus.responses, listing, columns, fields), corpus.manifest.identity)
     for graded in benchmark.grade(items):
+        # Their codes have no word for an item without a grade, and would count it as wrong.
         if graded.cells is None:
             continue
         for item in graded.of_rows:
@@ -113,8 +118,8 @@ def _game(evaluation: Evaluation, lead: float, scores: list[float]) -> dict[str,
 
 
 def _rm_bench(rows: _Rows, evaluation: Evaluation) -> _Files:
-    """The array of input rows, with three numbers in each of `score_chosen` and `score_rejected`."""
     scored = [
+        # Three numbers each, by style: concise, detailed, detailed with Markdown.
         {**row, "score_chosen": rewards_of(item, "chosen"), "score_rejected": rewards_of(item, "rejected")}
         for row, item in rows
     ]
@@ -122,11 +127,11 @@ def _rm_bench(rows: _Rows, evaluation: Evaluation) -> _Files:
 
 
 def _reward_bench(rows: _Rows, evaluation: Evaluation) -> _Files:
-    """The accuracy of each subset, and all pairs as lists. Their code names the files eval-set/MODEL.json and so on."""
     yield _ACCURACIES, _json_bytes(_about(evaluation) | evaluation.subset_figures)
     pairs = []
     for row, item in rows:
         chosen, rejected = reward(item, "chosen"), reward(item, "rejected")
+        # run_generative.py counts a judge's tie as a half, run_rm.py a head's as a loss.
         tied = 0.5 if evaluation.judged else 0.0
         pair = {"id": row.get("id"), "prompt": row["prompt"], "subset": row["subset"]}
         pair |= {"text_chosen": row["chosen"], "text_rejected": row["rejected"]}
@@ -161,13 +166,12 @@ def _conversations(row: _InputRow) -> list[list[dict[str, Any]]]:
 
 
 def _about(evaluation: Evaluation) -> dict[str, Any]:
-    """What RewardBench's files say of the model. A judge has no template of its own there."""
+    # A judge has no template of its own in their files.
     kind, template = ("Generative RM", None) if evaluation.judged else ("Seq. Classifier", "tokenizer")
     return {"model": evaluation.model, "model_type": kind, "chat_template": template}
 
 
 def _as_lists(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows with the same fields as a list of values for each."""
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
@@ -197,6 +201,7 @@ def _rmb(rows: _Rows, evaluation: Evaluation) -> _Files:
 
 
 def _table(items: Sequence[Sequence[Any]]) -> bytes:
+    # As many as the longest item needs: shorter ones leave the last columns empty.
     width = max(_LEAST_COLUMNS, *(len(rewards) for _, _, _, *rewards in items))
     names = [f"reward_{index}" for index in range(1, width + 1)]
     stream = io.StringIO()
@@ -208,7 +213,7 @@ def _table(items: Sequence[Sequence[Any]]) -> bytes:
 
 
 def _json_bytes(document: object) -> bytes:
-    """A document on one line. Numbers are the shortest that are read as the same double."""
+    # `repr` of a float is the shortest text that is read as the same double. Dates of Parquet columns become text.
     return (json.dumps(document, default=str) + "\n").encode()
 
 
@@ -219,4 +224,3 @@ _FORMATS: Mapping[str, Callable[[_Rows, Evaluation], _Files]] = {
     "rm-bench": _rm_bench,
     "rmb": _rmb,
 }
-"""The files' names and contents by the benchmark. What is given before `_MissingField` is raised is written."""

@@ -17,8 +17,7 @@ from pipelines.results.evaluation.statistics.margins import MarginReport
 from pipelines.results.evaluation.statistics.paired import PairedComparison
 from pipelines.results.evaluation.statistics.votes import VoteReport
 
-VERSION = 1
-"""Of the form of `results.json`."""
+VERSION = 1  # of the form of results.json: another number is refused by read_results, never guessed at
 MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out, and says nothing of the model."
 
 
@@ -47,12 +46,12 @@ class Figure:
         if value is None:
             return ""
         if self.is_share:
+            # Rounding -0.004 gives -0.0, and adding 0.0 makes it 0.0.
             return f"{round(100 * value, digits) + 0.0:.{digits}f}%"
         return f"{round(value, digits + 1) + 0.0:.{digits + 1}f}"
 
     @property
     def interval(self) -> str:
-        """The interval for people; empty if there is none."""
         return "" if self.low is None else f"{self.shown(self.low, 1)} to {self.shown(self.high, 1)}"
 
 
@@ -82,7 +81,10 @@ class SubsetCounts:
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """A published figure and ours, both in percent."""
+    """A published figure and ours, both in percent.
+
+    `name` is that of our measure: a published one that we have under no name isn't compared.
+    """
 
     name: str
     published: float
@@ -107,7 +109,6 @@ class PublishedComparison:
 
     @property
     def about(self) -> str:
-        """The table for people."""
         parts = (self.source, self.date, f"split {self.split}", self.averaging, self.setting)
         return ", ".join(part for part in parts if part)
 
@@ -163,33 +164,28 @@ class Evaluation:
 
     @property
     def label(self) -> str:
-        """The model, and how it was run if not as its card says."""
-        model = self.called or self.model
+        model = self.called or self.model  # `called` is unique among these results, where ids or paths end alike
         return model if self.preset is None else f"{model}, as published"
 
     @property
     def judged(self) -> bool:
-        """Whether a judge scored it that writes, whose ties may count otherwise."""
         return self.identity.get("judge") is not None
 
     @property
     def is_made_up(self) -> bool:
-        """Whether the rewards are those of the fake engine, and say nothing of the model."""
         return self.identity.get("engine") == "fake"
 
     def with_items(self, items: pa.Table, name: str | None = None) -> EvaluatedModel:
-        """Its model with its items, to be compared with another one; called as its label by default."""
         return EvaluatedModel(name or self.label, items, self.files, self.judged, self.compared)
 
     @property
     def subset_figures(self) -> dict[str, float]:
-        """The value of the figure of each subset, of those that have one."""
+        # A benchmark calls the figure of a subset by the subset's name.
         values = {figure.name: figure.value for figure in self.figures if figure.value is not None}
         return {subset: values[subset] for subset in self.subsets if subset in values}
 
     @property
     def conventions(self) -> dict[str, list[str]]:
-        """The names of the figures by the convention that they follow."""
         by_convention: dict[str, list[str]] = {}
         for figure in self.figures:
             by_convention.setdefault(figure.convention, []).append(figure.name)
@@ -205,15 +201,16 @@ class Evaluation:
         )
         limited = f"Scored with --limit {limit}: the rows after these count in no figure, nor in the coverage."
         kept = f"Only what a filter kept ({self.kept}) counts: neither figures nor coverage are of the whole corpus."
+        # From the gravest to the mildest: whoever reads one line reads that the rewards are made up.
         caveats = {MADE_UP: self.is_made_up, unknown: served_at, limited: limit is not None, kept: self.kept is not None}
         noise = [self.noise.note] if self.noise and self.noise.note else []
         return [*(caveat for caveat, holds in caveats.items() if holds), *noise, *self.notes]
 
     @property
-    def sections(self) -> list[Section]:
-        """The figures, and the tables beside them."""
+    def tables(self) -> list[Section]:
+        """The tables beside the figures: accuracy by margin, and a judge's votes; without those that it doesn't have."""
         margins = [margin_section(self.margins)] if self.margins else []
-        return [_figure_section(self), *margins, *([vote_section(self.votes)] if self.votes else [])]
+        return [*margins, *([vote_section(self.votes)] if self.votes else [])]
 
 
 @dataclass(frozen=True)
@@ -239,23 +236,23 @@ class Results(Readable, Sequence[Evaluation]):
     @property
     def sections(self) -> list[Section]:
         """The tables of each evaluation, then those of every two models, and of two readings of one model."""
-        by_name = {(evaluation.benchmark, evaluation.label): evaluation for evaluation in self}
-        sections = [section for evaluation in self for section in evaluation.sections]
-        for comparison in self.paired:
-            first, second = (by_name.get((comparison.benchmark, name)) for name in (comparison.first, comparison.second))
-            if first and second and first.preset:
-                readings = [{figure.name: figure.shown(figure.value) for figure in each.figures} for each in (second, first)]
-                sections += paired_sections(comparison, readings, first.preset.lines())
-            else:
-                sections += paired_sections(comparison)
-        return sections
+        of_models = [section for each in self for section in (_figure_section(each), *each.tables)]
+        return of_models + [section for comparison in self.paired for section in self.sections_of(comparison)]
+
+    def sections_of(self, comparison: PairedComparison) -> list[Section]:
+        by_name = {each.label: each for each in self if each.benchmark == comparison.benchmark}
+        first, second = by_name.get(comparison.first), by_name.get(comparison.second)
+        # Names get a number where two runs have one label, and then no evaluation is found by them.
+        if first is None or second is None or first.preset is None:
+            return paired_sections(comparison)
+        readings = [{figure.name: figure.shown(figure.value) for figure in each.figures} for each in (second, first)]
+        return paired_sections(comparison, readings, first.preset.lines())
 
     def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The whole of `results.json`."""
         return {"assay_results": VERSION, "settings": dict(settings), **results_data().dump_python(self, mode="json")}
 
     def markdown(self) -> str:
-        """The tables as a document."""
         return "\n".join(section.markdown() for section in self.sections)
 
 
@@ -266,7 +263,6 @@ def results_data() -> TypeAdapter[Results]:
 
 
 def _figure_section(evaluation: Evaluation) -> Section:
-    """The measures with intervals, the headline first; their sources, caveats, coverage, and items without a grade."""
     published = [line for comparison in evaluation.published for line in comparison.lines()]
     published_files = [f"{file['name']} is {file['published']}" for file in evaluation.files if file["published"]]
     ungraded = [

@@ -24,7 +24,10 @@ class SavedEvaluation(NamedTuple):
 
 
 def is_results(folder: str) -> bool:
-    """Whether a folder holds the results of an evaluation."""
+    """Whether a folder holds the results of an evaluation.
+
+    False also for one that isn't there, or can't be read: whoever reads it next says why.
+    """
     try:
         storage.folder(folder).read(RESULTS)
     except OSError:
@@ -44,6 +47,7 @@ def read_results(folder: str) -> Results:
             raise KeyError("assay_results")
         return results_data().validate_python(document)
     except (KeyError, TypeError, ValidationError) as error:
+        # pydantic lists each field that doesn't fit, a thousand for an older file: the first one says enough.
         what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else repr(error)
         raise SourceError(
             f"{folder}/{RESULTS} was written by another version of Assay ({what}); evaluate the scored corpus again"

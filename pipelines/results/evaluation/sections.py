@@ -10,7 +10,10 @@ from pipelines.results.evaluation.statistics.votes import VoteReport
 
 
 class Section(NamedTuple):
-    """A table with a title, and sentences below it."""
+    """A table with a title, and sentences below it.
+
+    All is text, so that a terminal, Markdown and HTML show the same digits; nothing is escaped yet.
+    """
 
     title: str
     columns: tuple[str, ...]
@@ -18,7 +21,6 @@ class Section(NamedTuple):
     notes: Sequence[str]
 
     def markdown(self) -> str:
-        """The section below a heading of the second level."""
         table = "\n".join(markdown_table(self.columns, self.rows))
         return "\n\n".join([f"## {markdown(self.title)}", table, *map(markdown, self.notes)]) + "\n"
 
@@ -100,5 +102,6 @@ def paired_sections(
 
 
 def _points(difference: Difference) -> tuple[str, str]:
+    # + 0.0 makes -0.0 a 0.0.
     points, low, high = (100 * value + 0.0 for value in (difference.value, difference.low, difference.high))
     return f"{points:+.2f}", f"{low:+.2f} to {high:+.2f}"

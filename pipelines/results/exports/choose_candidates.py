@@ -35,7 +35,6 @@ class RankedCandidate:
     of: int
 
     def as_row(self) -> dict[str, Any]:
-        """A row for supervised training: the conversation with the answer, its reward and its rank."""
         candidate = self.candidate
         return {
             "messages": whole_conversation(candidate),
@@ -52,10 +51,14 @@ class RankedCandidate:
 
 
 def rank_candidates(candidates: Sequence[Candidate]) -> list[RankedCandidate]:
-    """Rank each of a prompt's candidates (one or more). Keeps their order."""
+    """Rank each of a prompt's candidates (one or more), in their order.
+
+    Z-scores are of all of them, by the population's standard deviation, so they sum to 0 over a prompt.
+    """
     rewards = [candidate.reward for candidate in candidates]
     mean, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
     ascending = sorted(rewards)
+    # Differences within `SAME_REWARD` are noise of a batch: divided by their own spread they would look like z-scores of 1.
     differ = ascending[-1] - ascending[0] > SAME_REWARD
     # Once for each reward: of 100,000 candidates with grades from 1 to 5 that is five times.
     ranks = {reward: _rank(reward, ascending) for reward in set(rewards)}
@@ -98,13 +101,14 @@ def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> lis
             return _sample_softmax(ordered, settings)
         case Choose.MAJORITY:
             return _majority(ordered, settings.voters)
-        case _:
+        case Choose.ALL:
             return ordered
 
 
 def _distinct(ordered: Sequence[RankedCandidate], similarity: float) -> Iterator[RankedCandidate]:
     """The candidates whose text is less similar than `similarity` to every better one that was kept."""
     texts: list[str] = []
+    # Each text against all that are kept: n² / 2 distances at worst, 120 for 16 candidates.
     for ranked in ordered:
         text = ranked.candidate.judged_text
         if not any(_are_alike(text, kept_text, similarity) for kept_text in texts):
@@ -138,26 +142,23 @@ def _sample_softmax(ordered: Sequence[RankedCandidate], settings: ChoiceOfCandid
     # Rewards 1 and 0 at temperature 1: the first has the greater key with probability e / (1 + e) = 0.73, as in a softmax.
     keys = [ranked.candidate.reward / settings.softmax_temperature - math.log(rng.expovariate(1.0)) for ranked in ordered]
     positions = sorted(range(len(ordered)), key=lambda position: -keys[position])[: settings.k]
-    return [ordered[position] for position in sorted(positions)]
+    return [ordered[position] for position in sorted(positions)]  # the best first again, not in the order of the draw
 
 
 def _majority(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list[RankedCandidate]:
     """The candidate with the most votes; each voter, a score, votes for its best candidate. Ties go to the higher reward."""
-    if not ordered:
-        return []
-    votes: Counter[int] = Counter()
+    # `ordered` goes from the highest reward down, and of equal counts `most_common` gives the first.
+    votes = Counter(dict.fromkeys(range(len(ordered)), 0))
     for name in voters:
-        scores = [
-            (position, score)
+        scores = {
+            position: ranked.candidate.scores[name]
             for position, ranked in enumerate(ordered)
-            if (score := ranked.candidate.scores.get(name)) is not None
-        ]
-        if not scores:
-            continue  # no vote: this voter scored none of them; `check_scores` has made sure that the corpus has the score
-        best = max(score for _, score in scores)
-        # `ordered` goes from the highest reward down, so of scores that are equal the first is of the higher reward.
-        votes[next(position for position, score in scores if best - score <= SAME_REWARD)] += 1
-    return [ordered[min(range(len(ordered)), key=lambda position: (-votes[position], position))]]
+            if name in ranked.candidate.scores
+        }
+        if scores:  # else no vote; `check_scores` has made sure that the corpus has the score
+            best = max(scores.values())
+            votes[next(position for position, score in scores.items() if best - score <= SAME_REWARD)] += 1
+    return [ordered[position] for position, _ in votes.most_common(1)]
 
 
 def check(settings: ChoiceOfCandidates) -> None:

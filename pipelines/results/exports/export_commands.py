@@ -34,7 +34,7 @@ _EQUAL = "no two candidates with different rewards and texts"
 _CLOSE = "no two candidates that differ enough (--min-margin)"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _CHOSEN_RESERVED = (
-    *("reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"),
+    *("reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"),  # of `RankedCandidate.as_row`
     *RESPONSE_FORMATS["sft"].reserved,  # what is chosen is trained on as such conversations are
 )
 
@@ -56,12 +56,18 @@ def make_pairs(settings: PairSettings) -> ExportSummary:
 
 
 def export(settings: ExportSettings) -> ExportSummary:
-    """Write single responses in a trainer's format. Raises as `make_pairs`."""
+    """Write single responses in a trainer's format.
+
+    Raises what `run_export` raises, and `SettingsError` for an unknown format or a threshold that it has no use for.
+    """
     return run_export(exporting_job(settings))
 
 
 def choosing_job(settings: ChooseSettings) -> ExportJob:
-    """The job of `choose`. Raises `SettingsError` if its settings contradict each other."""
+    """The job of `choose`, which a recipe checks before its first engine starts.
+
+    Raises `SettingsError` if the settings contradict each other.
+    """
     choose_candidates.check(settings)
     return ExportJob(
         CHOSEN,
@@ -101,14 +107,13 @@ def exporting_job(settings: ExportSettings) -> ExportJob:
         settings,
         partial(_response_rows, form=form, labels=Labels(settings.threshold)),
         _describe(settings, ExportSettings, "threshold"),
-        per="conversation",
+        per="conversation",  # a thread's turns are trained on as one row, so they must be seen together
         needs=form.needs_scores,
         reserved=form.reserved,
     )
 
 
 JOBS: Mapping[str, Callable[[Any], ExportJob]] = {"choose": choosing_job, "pairs": pairing_job, "export": exporting_job}
-"""The job of each command's settings, by its name."""
 
 
 def _describe(settings: ChooseSettings | PairSettings | ExportSettings, kind: type[Any], *names: str) -> str:
@@ -124,12 +129,12 @@ def _format(name: str, kind: type[Format]) -> Format:
     form = FORMATS.get(name)
     if isinstance(form, kind):
         return form
-    what = {PairFormat: "pairs", ResponseFormat: "single responses"}
+    what = {PairFormat: ("pairs", "pairs"), ResponseFormat: ("single responses", "export")}
     if form is None:
         names = ", ".join(form.name for form in FORMATS.values() if isinstance(form, kind))
-        raise SettingsError(f"--for {name} is no format of {what[kind]}; there are {names}")
-    command = "pairs" if isinstance(form, PairFormat) else "export"
-    raise SettingsError(f"--for {name} is a format of {what[type(form)]}: `assay {command} --for {name}` writes it")
+        raise SettingsError(f"--for {name} is no format of {what[kind][0]}; there are {names}")
+    made_of, command = what[type(form)]  # the other command's
+    raise SettingsError(f"--for {name} is a format of {made_of}: `assay {command} --for {name}` writes it")
 
 
 def _choose_rows(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> ExportedRows:
@@ -159,12 +164,12 @@ def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: Pair
         left_fields.append(left_of_pair)
         rows += [{**row, **fields} for row in form.rows(pair)]
     if not all_pairs:
+        # One for the prompt, however many candidates it has: what wasn't made is a pair.
         refusals[_ALONE if len(candidates) == 1 else _CLOSE if settings.min_margin else _EQUAL] = 1
     return ExportedRows(rows, refusals, labels, count_left(left_fields))
 
 
 def _refuse_label(agreement: LabelAgreement, policy: LabelsOfCorpus) -> str | None:
-    """Why a pair is left out because of the corpus' label, or None."""
     if policy is not LabelsOfCorpus.IGNORE and agreement is LabelAgreement.DISAGREES:
         return _AGAINST
     return _NO_LABEL if policy is LabelsOfCorpus.REQUIRE and agreement is LabelAgreement.UNLABELLED else None
@@ -179,6 +184,6 @@ def _response_rows(candidates: Sequence[Candidate], form: ResponseFormat, labels
         refused[Refusal.AFTER_UNKEPT_TURN] = len(accepted) - len(exportable)
     if not exportable:
         return ExportedRows((), refused)
-    content = exportable[0].read()  # all are of one input row
+    content = exportable[0].read()  # all are of one input row, and fields are the row's
     rows = [{**row, **content.fields} for row in form.rows(exportable, labels)]
     return ExportedRows(rows, refused, left_fields=count_left([content.left] * len(rows)))

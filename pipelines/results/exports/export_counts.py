@@ -3,9 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import Any
 
 from actors.text.readable import Readable
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
@@ -19,14 +17,15 @@ class ExportedRows:
 
     rows: Sequence[Mapping[str, Any]]
     left: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
-    left_fields: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
+    labels: Mapping[str, int] = field(default_factory=dict)  # by `LabelAgreement`, also of pairs left out for their labels
+    left_fields: Mapping[str, int] = field(default_factory=dict)  # `count_left`
 
 
+# Makes the rows of a group from its candidates, at least one, in the order of the corpus. Picklable: workers get it.
 RowMaker = Callable[[Sequence[Candidate]], ExportedRows]
-"""Makes the rows of one group: of its candidates in the order of the corpus, at least one. Small and picklable."""
+
+
+_COUNTS, _BY_REASON = ("groups", "candidates", "unscored", "rows"), ("left", "labels", "left_fields")  # what adds up
 
 
 @dataclass(frozen=True)
@@ -55,30 +54,23 @@ class ExportSummary(Readable):
     row_types: str = field(default="", compare=False, repr=False)
     """The types of the rows' columns (`row_types`), for the card."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "ExportSummary | None":
-        """The counts in a document or a note; None if another version of Assay wrote it."""
+        """The counts in a document or a note; None if another version of Assay, with other fields, wrote it."""
         try:
-            return TypeAdapter(cls).validate_python(document)
-        except ValidationError:
+            return cls(**document)
+        except TypeError:  # such a piece is made again
             return None
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
-        return ExportSummary(
-            self.groups + other.groups,
-            self.candidates + other.candidates,
-            self.unscored + other.unscored,
-            self.rows + other.rows,
-            dict(sorted((Counter(self.left) + Counter(other.left)).items())),
-            dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
-            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
-            row_types=row_types.merge(self.row_types, other.row_types),
-        )
+        # Of pieces alone: what is of the whole job (`made_up`, `mixed`, `taken`) is filled in after the sum.
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        for name in _BY_REASON:
+            total = Counter(getattr(self, name)) + Counter(getattr(other, name))
+            sums[name] = dict(total if name == "left_fields" else sorted(total.items()))  # fields in the order of the input
+        return ExportSummary(**sums, row_types=row_types.merge(self.row_types, other.row_types))
 
     def as_json(self) -> dict[str, Any]:
-        """For the document and for `--json`."""
         omitted = [name for name in ("made_up", "left_fields", "mixed", "taken") if not getattr(self, name)]
         if self.labels.keys() <= {LabelAgreement.UNLABELLED}:
             omitted.append("labels")
@@ -92,34 +84,23 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self._groups = self._candidates = self._unscored = self._rows = 0
-        self._left, self._labels, self._left_fields = Counter[str](), Counter[str](), Counter[str]()
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._by_reason: dict[str, dict[str, int]] = {name: {} for name in _BY_REASON}
 
     def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
         """Count a group, of which `candidates` aren't left out."""
-        self._groups += candidates > 0
-        self._candidates += candidates
-        self._rows += len(exported.rows)
-        if candidates < len(group):
+        unmet = 0
+        if candidates < len(group):  # `count` reads the group: most groups are candidates only
             unmet = group.count(LeftOut.UNMET)
-            self._candidates += unmet
-            self._left[LeftOut.UNMET.value] += unmet
-            self._unscored += group.count(LeftOut.UNSCORED)
-        totals = ((self._left, exported.left), (self._labels, exported.labels), (self._left_fields, exported.left_fields))
-        for total, counts in totals:
-            for name, count in counts.items():
-                total[name] += count
+            self._by_reason["left"][LeftOut.UNMET.value] = self._by_reason["left"].get(LeftOut.UNMET.value, 0) + unmet
+            self._counts["unscored"] += group.count(LeftOut.UNSCORED)
+        self._counts["groups"] += candidates > 0
+        self._counts["candidates"] += candidates + unmet
+        self._counts["rows"] += len(exported.rows)
+        for name, totals in self._by_reason.items():
+            for reason, count in getattr(exported, name).items():
+                totals[reason] = totals.get(reason, 0) + count
 
     def summary(self, types: str) -> ExportSummary:
-        """The counts; `types` are those of the rows."""
-        # Added to nothing: that sorts the counts, and drops those of 0.
-        return ExportSummary() + ExportSummary(
-            self._groups,
-            self._candidates,
-            self._unscored,
-            self._rows,
-            self._left,
-            labels=self._labels,
-            left_fields=self._left_fields,
-            row_types=types,
-        )
+        sums: dict[str, Any] = {**self._counts, **self._by_reason}
+        return ExportSummary(**sums, row_types=types)

@@ -24,7 +24,6 @@ from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.folders.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
 from pipelines.folders.run_folder.json_lines import encode
-from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus.candidates import Candidate
 from pipelines.folders.scored_corpus.expressions import Condition
@@ -38,10 +37,8 @@ from pipelines.run.runtime.workers import workers
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.recipe import write_recipe
 
-_BYTES = 64 * 2**20
-"""Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
-_PARTS = 256
-"""Parts per output file at most, where parts are tiny."""
+_BYTES = 64 * 2**20  # input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average
+_PARTS = 256  # parts per output file at most, where they are tiny: in a store each is a round trip of some 30 ms
 
 
 @dataclass(frozen=True)
@@ -56,14 +53,13 @@ class ExportJob:
     settings: ChooseSettings | PairSettings | ExportSettings
     maker: RowMaker
     asked: str
+    # Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt.
     per: Literal["conversation", "row", "prompt"] = field(kw_only=True)
-    """Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt."""
     needs: Sequence[str] = ()
     reserved: Sequence[str] = field(kw_only=True)
 
     @property
     def output(self) -> str:
-        """The output folder."""
         return self.settings.output
 
 
@@ -75,35 +71,14 @@ class StartedExport:
     reader: Reader
     source: ResponsesOf
     document: Mapping[str, Any]
-    ticket: Ticket | None
-    """The ticket of the output folder's lease, for workers to check before they commit a file."""
-
-
-def _begin(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> tuple[StartedExport, dict[str, ExportSummary]]:
-    """Open a job's output folder, under its lease. Also returns the pieces that are complete, by number.
-
-    Raises a `UserError`.
-    """
-    output_folder.check_free(job.output, job.settings.overwrite, job.kind)
-    document = _document(job, corpus)
-    notes = output_folder.start(job.output, document, job.kind)
-    write_unfinished_card(job.output, job.kind.name)
-    summaries = {number: ExportSummary.read(note) for number, note in notes.items()}
-    written = {number: summary for number, summary in summaries.items() if summary is not None}
-    return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
-
-
-def _check(job: ExportJob, manifest: Manifest) -> Reader:
-    """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
-    _check_columns(job, manifest.columns)
-    reader = carrying(job, Reader.of(manifest, job.settings.where))
-    if reader.made_up:
-        refuse_made_up(job)
-    return reader
+    ticket: Ticket | None  # of the output folder's lease: workers check it before they commit a file
 
 
 def carrying(job: ExportJob, reader: Reader, *, by_column: bool = False) -> Reader:
-    """The reader whose candidates carry what the job's rows carry of the input."""
+    """The reader whose candidates carry what the job's rows carry of the input.
+
+    `by_column`: fields are columns of a dataset, and aren't parsed out of the row's record.
+    """
     return reader.carrying(job.reserved, by_column=by_column) if job.settings.fields else reader
 
 
@@ -128,7 +103,11 @@ def run_export(job: ExportJob, note: Callable[[str], object] = lambda text: None
     `AuditError` if the parts don't hold what their names say.
     """
     corpus = _open(job)
-    reader = _check(job, corpus.manifest)
+    _check_columns(job, corpus.manifest.columns)
+    reader = carrying(job, Reader.of(corpus.manifest, job.settings.where))
+    if reader.made_up:
+        refuse_made_up(job)
+    # Once more: what was scored may lie elsewhere than the folder that was given, which may be a filter's result.
     output_folder.check_apart([corpus.folder, job.output])
     if (finished := read_finished_export(job)) is not None:
         note(f"nothing to do, {job.output} holds it")
@@ -142,11 +121,17 @@ def _open(job: ExportJob) -> OpenedCorpus:
 
 
 def _run_pieces(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> ExportSummary:
+    output_folder.check_free(job.output, job.settings.overwrite, job.kind)
+    document = {"asked": job.asked, "settings": _document_settings(job), "source": corpus.source}
     try:
-        step, written = _begin(job, corpus, reader)
+        notes = output_folder.start(job.output, document, job.kind)
+        write_unfinished_card(job.output, job.kind.name)
+        summaries = {number: ExportSummary.read(note) for number, note in notes.items()}
+        written = {number: summary for number, summary in summaries.items() if summary is not None}
+        step = StartedExport(job, reader, corpus.responses, document, ticket(job.output))
         make = _make_buckets if job.per == "prompt" else _make_pieces
         pieces = make(step, corpus, written)
-        check_held()
+        check_held()  # before the folder is finished: a successor may be at work in it
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
     summary = sum(pieces.values(), ExportSummary())
@@ -164,16 +149,15 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> ExportS
 
 
 def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) -> None:
-    model, files = corpus.manifest.identity.get("model"), f"{job.kind.stems[0]}-*.jsonl"
-    source, judge = code(job.settings.scored), code(str(model))
+    source, judge = code(job.settings.scored), code(str(corpus.manifest.identity.get("model")))
     about = f"{summary.rows:,} rows made of {source}, whose rewards are by {judge}, with {code(job.asked)}."
     lines = [about, f"Taken: {markdown(summary.taken)}. `{job.kind.document}` has the counts."]
     lines += [MADE_UP] if summary.made_up else []
-    write_card(job.output, job.kind.name, files, lines, row_types.schema_of(summary.row_types))
+    # With the columns' types: `load_dataset` takes them from the first rows, and stops at a value that was null until then.
+    write_card(job.output, job.kind.name, f"{job.kind.stems[0]}-*.jsonl", lines, row_types.schema_of(summary.row_types))
 
 
 def _taken(job: ExportJob, corpus: OpenedCorpus) -> str:
-    """Which responses the job read, in words."""
     kept = f" that `filter` left in {job.settings.scored} ({corpus.kept.about})" if corpus.kept else ""
     return f"every response with a reward{kept}{f' for which {job.settings.where}' if job.settings.where else ''}"
 
@@ -197,7 +181,10 @@ def read_finished_export(job: ExportJob) -> ExportSummary | None:
 def _make_pieces(
     step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
 ) -> dict[str, ExportSummary]:
-    """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order."""
+    """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order.
+
+    For groups within a row: a row's responses lie in one part, so neighbouring parts are read as they are.
+    """
     groups = cut(corpus.entries, _BYTES, _PARTS)
     pieces = {output_folder.result_name(number): group for number, group in enumerate(groups)}
     unwritten = [(step, number, parts) for number, parts in pieces.items() if number not in written]
@@ -210,14 +197,14 @@ def _make_buckets(
     step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
 ) -> dict[str, ExportSummary]:
     """Shuffle the corpus by prompt, and make a piece of each bucket of prompts. Returns as `_make_pieces`."""
-    work = [step.document, corpus.made_of]
+    work = [step.document, corpus.made_of]  # spilled files of other work aren't taken up again
     shuffle, groups = plan_shuffle(
         corpus, step.reader.reads, _BYTES, folder=_spill_folder(step.job), work=work, ticket=step.ticket
     )
     numbers = list(map(output_folder.result_name, range(shuffle.buckets)))
     unwritten = [(step, shuffle, bucket, number) for bucket, number in enumerate(numbers) if number not in written]
     summaries = dict(written)
-    if unwritten:
+    if unwritten:  # else a resumed export would read the whole corpus again to write nothing
         shuffle.open()
         missing = shuffle.missing()
         with workers(max(len(missing), len(unwritten))) as pool:
@@ -229,27 +216,26 @@ def _make_buckets(
 
 
 def _spill_folder(job: ExportJob) -> str:
-    """Where the shuffle's files are: a folder for this output alone, which the next try finds again."""
     spill = None if isinstance(job.settings, ExportSettings) else job.settings.spill
     if spill is None:
         return storage.folder(storage.absolute(job.output)).sub("_shuffle").path
+    # By the output's name: exports side by side don't meet there, and the next try finds its files again.
     mark = hashlib.sha256(storage.absolute(job.output).encode()).hexdigest()[:16]
     return storage.folder(storage.absolute(spill)).sub(f"assay-{mark}").path
 
 
 def _make_bucket(step: StartedExport, shuffle: Shuffle, bucket: int, number: str) -> tuple[str, ExportSummary]:
-    """Write the file of a bucket, and note it as done. Returns its number and its counts."""
     return _write_piece(step, number, group_by_prompt(step.reader.candidates(shuffle.read(bucket))))
 
 
 def _make_piece(step: StartedExport, number: str, parts: Sequence[Part]) -> tuple[str, ExportSummary]:
-    """Write the file of some parts, and note it as done. Returns its number and its counts."""
     tables = (table for part in parts for table in step.source.tables(part, step.reader.reads))
     rows = step.reader.candidates(tables)
     return _write_piece(step, number, iter(rows) if step.job.per == "conversation" else groups_by_row(rows))
 
 
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
+    """Write the file of some groups, and note it as done. Returns its number and its counts."""
     job, tally, types = step.job, Tally(), row_types.RowTypes()
     name = f"{job.kind.stems[0]}-{number}.jsonl"
     folder = storage.folder(job.output)
@@ -272,12 +258,8 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     return number, summary
 
 
-def _document(job: ExportJob, corpus: OpenedCorpus) -> dict[str, Any]:
-    return {"asked": job.asked, "settings": _document_settings(job), "source": corpus.source}
-
-
 def _document_settings(job: ExportJob) -> dict[str, Any]:
-    """The settings that decide what is written."""
+    # Without those that don't decide what is written: the same export with another `spill` resumes.
     return job.settings.model_dump(mode="json", exclude={"overwrite", "spill"})
 
 

@@ -12,12 +12,14 @@ from pipelines.folders.scored_corpus.candidates import Candidate
 from pipelines.results.exports.trainer_messages import Refusal, refuse_other_speakers, with_first_system
 
 _NAMES = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
-END = "\n<extra_id_1>"
-"""Where a response ends: with the token that would begin the next turn."""
+END = "\n<extra_id_1>"  # where a response ends: with the token that would begin the next turn
 
 
 def speaker_name(message: Message) -> str:
-    """The speaker's name in the template."""
+    """The speaker's name in the template.
+
+    Raises `KeyError` for a system or tool turn, which `check` has refused.
+    """
     return _NAMES[Role(message.role)]
 
 

@@ -14,26 +14,24 @@ from random import Random
 from pipelines.folders.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
 
-_REWARD = attrgetter("reward")
-
 
 def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
-    """The preference pairs of a prompt's candidates, by descending reward; equal rewards keep the order of the corpus."""
+    """The preference pairs of a prompt's candidates, by descending reward; equal rewards keep the order of the corpus.
+
+    Empty where no two candidates differ in reward by `min_margin` and in text.
+    """
     # `sorted` is stable, in reverse too, so pairs depend on nothing but rewards and the order of the corpus.
-    ordered = sorted(candidates, key=_REWARD, reverse=True)
-    return list(_generate_pairs(ordered, settings)) if len(ordered) > 1 else []
-
-
-def _generate_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
+    ordered = sorted(candidates, key=attrgetter("reward"), reverse=True)
+    if len(ordered) < 2:
+        return []
     match settings.pairs:
         case PairsOf.ALL:
-            yield from _all_pairs(ordered, settings)
+            return list(_all_pairs(ordered, settings))
         case PairsOf.CONSECUTIVE:
-            yield from _consecutive(ordered, settings)
+            return list(_consecutive(ordered, settings))
         case _:
             rejected = _rejected_partner(ordered[0], ordered[1:], settings)
-            if rejected is not None:
-                yield PreferencePair(ordered[0], rejected)
+            return [] if rejected is None else [PreferencePair(ordered[0], rejected)]
 
 
 def _all_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
@@ -65,7 +63,7 @@ def _rejected_partner(best: Candidate, others: Sequence[Candidate], settings: Pa
         # `min` returns the first of equals, so of texts of the same length the one with the lowest reward.
         return min(worse, key=lambda candidate: abs(len(candidate.text) - len(best.text)), default=None)
     if settings.pairs is PairsOf.BEST_RANDOM:
-        descending = list(worse)[::-1]
+        descending = list(worse)[::-1]  # `choice` draws by position: in another order other pairs would be made
         # Seeded by the prompt, not by its place: the same prompt gets the same pair in any file, and with any workers.
         return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(descending) if descending else None
     return next(worse, None)

@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from pipelines.folders.run_folder.json_lines import written_type
 
-UNKNOWN = "unknown"
-"""The rows have a column of types that don't go together."""
+UNKNOWN = "unknown"  # the rows have a column of types that don't go together
 
-_BATCH_ROWS = 1000
+_BATCH_ROWS = 1000  # to find their types takes some 5 µs a row; of a row alone, 50 times as long
 
 
 class RowTypes:
@@ -25,13 +24,11 @@ class RowTypes:
         self._waiting: list[Mapping[str, Any]] = []
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows, which `json_lines.encode` can write."""
         self._waiting += rows
         if len(self._waiting) >= _BATCH_ROWS:
             self._text, self._waiting = self.text(), []
 
     def text(self) -> str:
-        """The types of all rows so far."""
         return merge(self._text, _types_of(self._waiting))
 
 
@@ -56,7 +53,7 @@ def _types_of(rows: Sequence[Mapping[str, Any]]) -> str:
     try:
         return _text(pa.schema(list(written_type(pa.array(rows).type))))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
-        return UNKNOWN
+        return UNKNOWN  # mixed types, integers above 64 bits, lone surrogates: JSON has them, and Arrow hasn't
 
 
 def _schema(text: str) -> pa.Schema:

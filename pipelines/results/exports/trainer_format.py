@@ -8,8 +8,7 @@ from actors.errors import SettingsError
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_messages import Refusal
 
-Row = dict[str, Any]
-"""One line of JSON, its keys in the order of the trainer's own files."""
+Row = dict[str, Any]  # a line of JSON, its keys in the order of the trainer's own files
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class TrainerFormat:
     calls: bool = False
 
     def refuse_response(self, candidate: Candidate) -> str | None:
-        """Why a response can't be expressed, or None."""
+        """Why a response can't be expressed with its context, or None: it is left out then, and never changed to fit."""
         is_lost = not self.calls and candidate.uses_tools
         return Refusal.TOOL_CALL if is_lost else self.check(candidate)
 

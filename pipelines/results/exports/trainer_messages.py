@@ -81,15 +81,15 @@ def without_unkept_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
 
     A judged turn that isn't has no reward, or a filter or a condition left it out.
     """
-    return [candidate for thread in threads(candidates) for candidate in _before_unkept(thread)]
-
-
-def _before_unkept(thread: Sequence[Candidate]) -> Iterator[Candidate]:
-    kept = {len(candidate.context) for candidate in thread}  # a judged turn comes right after its context
-    return (candidate for candidate in thread if kept.issuperset(candidate.judged_before))
+    followed: list[Candidate] = []
+    for thread in threads(candidates):
+        kept = {len(candidate.context) for candidate in thread}  # a judged turn comes right after its context
+        followed += [candidate for candidate in thread if kept.issuperset(candidate.judged_before)]
+    return followed
 
 
 def _continues(later: Candidate, earlier: Candidate) -> bool:
+    # By the turns themselves: names of responses are the shape's, and say nothing that all shapes agree on.
     conversation = (*earlier.context, earlier.turn)
     return later.context[: len(conversation)] == conversation
 

@@ -11,26 +11,51 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 from scipy.stats import binom, binomtest
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-_MOST_STARTS = 4
+_MOST_STARTS = 4  # at a half, a quarter, an eighth and a sixteenth of the labels; each more takes risk from all others
+_CUTS = 200  # of all rewards: cuts at those of the labelled responses would depend on the sample, and break the bound
+
+
+def possible_cuts(database: DuckDBPyConnection, table: str, value: str) -> Numbers:
+    """Quantiles of a column, 200 to 400 of them or all of its values, with the least; nulls count for nothing.
+
+    By a window over the sorted values, which spills to disk as DuckDB's own quantiles don't: 1e9 values are 8 GB.
+    """
+    step = f"greatest(1, count(*) over () // {_CUTS})"
+    values = database.execute(
+        f"select distinct {value} from (select {value}, (row_number() over (order by {value}) - 1) % {step} as off "
+        f"from {table} where {value} is not null) where off = 0"
+    ).fetchnumpy()[value]
+    return np.asarray(values, float)
 
 
 def is_bounded(wrong: object, cases: object, share: float, risk: float) -> Mask:
-    """Whether so many wrong cases show, but for a chance of `risk`, that at most `share` of all are wrong."""
+    """Whether so many wrong cases show, but for a chance of `risk`, that at most `share` of all are wrong.
+
+    That is Clopper-Pearson's upper bound, asked by the distribution itself: elementwise, and without inverting it.
+    """
+    # P(X <= wrong) for X ~ Binomial(cases, share): as unlikely as this if the true share were `share`, or more so above it.
     return np.asarray(binom.cdf(wrong, cases, share) <= risk)
 
 
 def fewest_cases(share: float, risk: float) -> int:
-    """The number of cases of which not one may be wrong to show that at most `share` of all are."""
+    """The number of cases of which not one may be wrong to show that at most `share` of all are.
+
+    0 for a share of 0, which no number of cases shows.
+    """
+    # None of n is wrong with probability (1 - share)^n, which must be `risk` at most. 5 % at a risk of 5 %: 59 cases.
     return math.ceil(math.log(risk) / math.log1p(-share)) if share else 0
 
 
 def enough_cases(share: float, risk: float) -> int:
     """The number of cases from which on `share` is shown where half of it are wrong."""
+    # What fails isn't a prefix, as `counts * share // 2` jumps by whole cases. At 200 / share, with a hundred wrong cases of
+    # the two hundred that are allowed, all have long passed.
     counts = np.arange(1, math.ceil(200 / share)) if share else np.zeros(1, int)
     failures = np.flatnonzero(~is_bounded(counts * share // 2, counts, share, risk))
     return int(counts[failures[-1]]) + 1 if failures.size else 0
@@ -45,7 +70,10 @@ def interval(cases: int, of: int, confidence: float) -> tuple[float, float]:
 
 
 def last_passed(tests: Mask) -> int | None:
-    """The index of the last test before the first that fails; None if the first one fails."""
+    """The index of the last test before the first that fails; None if the first one fails.
+
+    Tests after that one count for nothing, even where they pass: a sequence ends at its first failure.
+    """
     failures = np.flatnonzero(~tests)
     count = int(failures[0]) if failures.size else len(tests)
     return count - 1 if count else None
@@ -58,7 +86,7 @@ def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precisi
     the labels are kept, and each of these starts has its part of the risk.
     """
     wrong_share = 1 - precision
-    order = np.sort(np.asarray(cuts, float))[::-1]
+    order = np.sort(np.asarray(cuts, float))[::-1]  # from the highest, where precision is best, down
     cases = np.array([(rewards >= cut).sum() for cut in order])
     wrong = np.array([(~labels & (rewards >= cut)).sum() for cut in order])
     sizes = [len(labels) >> halvings for halvings in range(1, _MOST_STARTS + 1)]
@@ -74,7 +102,7 @@ def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precisi
 
 def recall_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], recall: float, risk: float) -> float | None:
     """The highest cut at or above which at least a share `recall` of all that are labelled true lie; None if none has it."""
-    order = np.sort(np.asarray(cuts, float))
+    order = np.sort(np.asarray(cuts, float))  # from the lowest, where nothing is lost, up
     lost = np.array([(labels & (rewards < cut)).sum() for cut in order])
     last = last_passed(is_bounded(lost, int(labels.sum()), 1 - recall, risk))
     return None if last is None else float(order[last])
@@ -83,10 +111,11 @@ def recall_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], recall: fl
 def draw_of_strata(total: int, count: int, draw: np.random.Generator) -> NDArray[np.int64]:
     """So many different places of `total`, one at random of each of equally large strata of neighbours.
 
-    What is over is left out at random before, so that each place has the chance `count / total`.
+    What is over is left out at random before, so that each place has the chance `count / total`. Ascending, int64.
     """
     left_out = np.sort(draw.choice(total, total % count, replace=False))
     size = total // count
     places = np.arange(count) * size + draw.integers(size, size=count)
-    # Counted among those that aren't left out: each one that is, before a place, moves it on by one.
+    # Counted among those that aren't left out: each one that is, before a place, moves it on by one. The k-th of these
+    # (from 0) lies before the place p among the others if left_out[k] - k <= p.
     return places + np.searchsorted(left_out - np.arange(left_out.size), places, side="right")

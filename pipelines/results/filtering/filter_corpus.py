@@ -50,16 +50,9 @@ from pipelines.settings.recipe import write_recipe
 
 __all__ = ["FilterSummary", "keep"]
 
-_GROUP_BYTES = 64 * 2**20
-_GROUP_PARTS = 256
-"""Bounds of a group: the bytes and the number of parts that one task of a pass reads."""
-_OUTPUT_BYTES = 64 * 2**20
-"""About the size of an output file, measured in bytes of the scored parts, which are compressed."""
-
-_LEAST_SHARE = 1 / 64
-"""Of a smaller share than this, files are smaller: one task shouldn't read more than 4 GiB."""
-
-_SELECTIONS = ("top_fraction", "quantile", "top_k")
+_GROUP_BYTES, _GROUP_PARTS = 64 * 2**20, 256  # bounds of what one task of a pass reads: bytes, and parts if they are tiny
+_OUTPUT_BYTES = 64 * 2**20  # about the size of an output file, in bytes of the scored parts, which are compressed
+_LEAST_SHARE = 1 / 64  # of a smaller share, files are smaller: one task shouldn't read more than 64 x 64 MiB = 4 GiB
 
 
 def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: None) -> FilterSummary:
@@ -86,7 +79,8 @@ def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: 
         if evaluator.ranking:
             chosen = stack.enter_context(choose(pool, settings, [(step, group) for group in groups]))
             selection = {"by": settings.by or step.columns.prefix + REWARD, **chosen.as_json()}
-        # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
+        # Counted first, to size the files: a filter that keeps 1 % would leave a hundred times as many tiny ones. A single
+        # group makes a single output, whatever is kept of it: it needn't be counted before it is written.
         counted = None
         if len(groups) != 1 or not folders:
             counted = sum(_run_pass(pool, step, chosen, dict(enumerate(groups))).values(), FilterSummary())
@@ -112,7 +106,10 @@ def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: 
 def _audit(
     settings: FilterSettings, corpus: OpenedCorpus, summary: FilterSummary, selection: Mapping[str, Any] | None
 ) -> FilterSummary:
-    """The summary with what is of the whole run. Raises `AuditError` unless each response is kept or counted."""
+    """The summary with what is of the whole run.
+
+    Raises `AuditError` unless each response is kept or counted with a reason.
+    """
     # The counts, the names of the parts and the reasons: three numbers must agree.
     if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
         raise AuditError(f"{settings.scored} holds {corpus.total} responses by its notes, and the filter saw {summary}")
@@ -124,7 +121,10 @@ def _audit(
 def _run_pass(
     pool: Workers, step: FilterStep, chosen: Chosen | None, groups: Mapping[int, Group]
 ) -> dict[int, FilterSummary]:
-    """Count what is kept of groups, or write it, too, if the step has targets. Returns the counts of each, by its number."""
+    """Count what is kept of groups, or write it, too, if the step has targets. Returns the counts of each, by its number.
+
+    Tasks end in any order, and each may run again: a file has its name from the number of its group.
+    """
     # Made as the tasks start, since the winners of all groups may be too many for this process.
     arguments = (
         (step, chosen.selection(group[0].number, group[-1].number) if chosen else None, number, group)
@@ -136,7 +136,6 @@ def _run_pass(
 def _write_outputs(
     pool: Workers, step: FilterStep, chosen: Chosen | None, outputs: Sequence[Group], documents: Mapping[str, Any]
 ) -> FilterSummary:
-    """Write the outputs that aren't noted as done yet. Returns the counts of all."""
     notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
     for folder in documents:
         write_unfinished_card(folder, "filter")
@@ -165,7 +164,10 @@ def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings, 
 
 
 def read_finished_filter(settings: FilterSettings) -> FilterSummary | None:
-    """The counts of a filter that is complete for the scored folder as it is now; None if there is something left to do."""
+    """The counts of a filter that is complete for the scored folder as it is now; None if there is something left to do.
+
+    Complete means: by the same settings and labels, the same run and the same parts, in all of its folders.
+    """
     if settings.overwrite or settings.output is None:
         return None
     try:
@@ -178,14 +180,17 @@ def read_finished_filter(settings: FilterSettings) -> FilterSummary | None:
 
 
 def groups_of(entries: PartEntries) -> list[Group]:
-    """Groups of neighbouring parts, bounded by size and number: what one task of a pass reads."""
+    """Groups of neighbouring parts, bounded by size and number: what one task of a pass reads.
+
+    Parts are numbered through all groups, in the order of the corpus: by these numbers a selection knows its winners.
+    """
     return _number(cut(entries, _GROUP_BYTES, _GROUP_PARTS))
 
 
 def _plan_outputs(settings: FilterSettings, corpus: OpenedCorpus, counted: FilterSummary | None) -> list[Group]:
     """The parts of each output. They are cut by what will be written of them to the fuller of the folders, about.
 
-    So a filter that keeps 1 % doesn't leave a hundred times as many tiny files. Without counts, all of it is written.
+    Without counts, all of it is written.
     """
     share = corpus.share
     if counted is not None and counted.responses:
@@ -200,7 +205,10 @@ def _number(groups: Iterable[Sequence[Part]]) -> list[Group]:
 
 
 def check(settings: ChoiceSettings) -> None:
-    """Raise `SettingsError` if settings contradict each other, or filter nothing."""
+    """Raise `SettingsError` if settings contradict each other, or filter nothing.
+
+    What needs the corpus, such as the names in an expression, is checked once its columns are known.
+    """
     selections = settings.selections
     flags = [f"--{name.replace('_', '-')}" for name in selections]
     if len(selections) > 1:
@@ -240,9 +248,10 @@ def _check_columns(settings: FilterSettings, columns: Columns) -> ResponseEvalua
             "--rows responses --format parquet is for Parquet input: fields of JSON rows may have values of any type, which "
             "a column can't hold; leave out --format, or --rows"
         )
-    whole_rows = [folder for folder in (settings.output if settings.rows == "rows" else None, settings.rest) if folder]
+    writes_rows = settings.rest is not None or (settings.output is not None and settings.rows == "rows")
     bad = [field for field in columns.carried if not has_json(field.type)]
-    if whole_rows and bad and file_format == "jsonl" and not columns.is_json:
+    # Of responses alone, such a field is left out and counted; whole rows must be whole.
+    if writes_rows and bad and file_format == "jsonl" and not columns.is_json:
         raise OutputError(
             f"JSONL can't hold the column {bad[0].name!r}, which is {bad[0].type}; leave the format at parquet"
         )
@@ -267,21 +276,22 @@ def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]
     if settings.rest is not None:
         folder = storage.absolute(settings.rest)
         # The reason is one more column beside ours, so the rest is written with our columns whatever `fields` says.
-        names = {name.lower() for name in columns.schema.names}
+        names = {name.lower() for name in columns.schema.names}  # DuckDB takes names that differ in case for the same
         why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in names)
         targets.append(Target(folder, "rest", file_format, columns, True, why, metadata, None, ticket(folder)))
     return tuple(targets)
 
 
 def _describe(settings: FilterSettings) -> str:
-    """The settings that decide what is kept, in one line."""
-    labels = ("labels", "precision", "recall", *(["confidence"] if settings.labels else []))
-    names = ("where", "by", *_SELECTIONS, *labels, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
-    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
+    # In one line, for the card and for messages: with the settings alone that decide what is kept.
+    labels = ("labels", "precision", "recall", "confidence") if settings.labels else ()
+    rows = ("rows",) if settings.rows != "rows" else ()
+    names = ("where", "by", "top_fraction", "quantile", "top_k", *labels, "per", "min_gap", *rows)
+    return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name)) is not None)
 
 
 def _recorded(settings: FilterSettings) -> dict[str, Any]:
-    """The settings as a result holds them, with a hash of the labels: others may have been put in the file's place."""
+    # With a hash of the labels: others may have been put in the file's place.
     labels = {} if settings.labels is None else {"labels_hash": labels_hash(settings.labels)}
     return settings.model_dump(mode="json") | labels
 
@@ -304,5 +314,6 @@ def _document(
         # Rows that only Parquet's readers take: `score` needs the fields, which are inside the records.
         "raw_records": target.format == "parquet" and target.columns.is_json,
         "firsts": [names[0] for names in parts],
+        # A hash, as a million names would be 80 MB: outputs are cut by the parts, so with others none of them counts.
         "source": {**corpus.source, "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"},
     }

@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from actors.errors import SettingsError
 from actors.records import Status
@@ -41,15 +40,12 @@ from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
 from pipelines.results.filtering.writers import KeptFile, Target, writing
 from pipelines.settings.filter_settings import ChoiceSettings
 
+# Reasons why a scored response isn't kept, beside those of its selection. Unscored ones have their status and reason.
 CONDITION, NO_VALUE = "condition", "no_value"
-"""Reasons why a scored response isn't kept, beside those of its selection. Unscored ones have their status and reason."""
 
-_MET = "met"
-GROUP = ("group_high", "group_low")
-VALUE = "value"
-TIE = "tie"
-"""Columns of a ranking's results: the halves of the group's 128-bit digest, the number ranked by, and the hash that decides
-among equal ones."""
+# Columns of what is evaluated: whether the condition is met; of a ranking the number, the hash that decides among equals,
+# and the halves of the group's 128-bit digest, for which Arrow has no type of integers.
+_MET, VALUE, TIE, GROUP = "met", "value", "tie", ("group_high", "group_low")
 
 Mask = NDArray[np.bool_]
 
@@ -75,14 +71,12 @@ class FilterSummary(Readable):
     made_up: bool = False
     several: bool = False
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
-
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> "FilterSummary | None":
-        """What `as_json` gave; None if another version of Assay wrote it."""
+        """What `as_json` gave; None if another version of Assay, with other fields, wrote it."""
         try:
-            return TypeAdapter(cls).validate_python(document)
-        except ValidationError:
+            return cls(**document)
+        except TypeError:  # such an output is written again
             return None
 
     def __add__(self, other: "FilterSummary") -> "FilterSummary":
@@ -97,7 +91,7 @@ class FilterSummary(Readable):
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For `filter.json` and for `--json`."""
+        """For `filter.json` and for `--json`. What says nothing is left out, but for the counts."""
         omitted = [name for name in ("made_up", "left_fields", "mixed", "several") if not getattr(self, name)]
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
@@ -109,8 +103,7 @@ class NumberedPart(NamedTuple):
     part: Part
 
 
-Group = tuple[NumberedPart, ...]
-"""Neighbouring parts that one task reads."""
+Group = tuple[NumberedPart, ...]  # neighbouring parts that one task reads
 
 
 @dataclass(frozen=True)
@@ -128,19 +121,17 @@ class EvaluatedRows:
 
     @functools.cached_property
     def values(self) -> NDArray[np.float64]:
-        """The number that each response is ranked by; NaN if it is no candidate."""
         # NaN means "no candidate" from here on: not met, no number (null), or a number that is NaN itself.
         values = self.answers.column(VALUE)
         return np.where(self.met, pc.fill_null(values, float("nan")).to_numpy(), np.nan)
 
     @functools.cached_property
     def ties(self) -> NDArray[np.uint64]:
-        """The ties: hashes that decide among equal values, uint64."""
         return np.asarray(self.answers.column(TIE).to_numpy())
 
 
 class Selection(Protocol):
-    """Chooses among candidates."""
+    """Chooses among candidates: at or above a boundary, or the winners of each group. Small and picklable."""
 
     def reasons(self, rows: EvaluatedRows) -> pa.Array:
         """For each row null if it is chosen, else the reason. The result for rows that aren't candidates is ignored."""
@@ -177,7 +168,6 @@ class ResponseEvaluator:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that evaluation needs."""
         names = {self.prefix + name for name in (ROW, STATUS, REASON)}
         if self.ranking:
             names |= {self.prefix + RESPONSE, *self.ranking.columns}
@@ -200,7 +190,6 @@ class ResponseEvaluator:
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
 
     def evaluate(self, part: int, first: int, table: pa.Table, evaluate: Evaluator) -> EvaluatedRows:
-        """Evaluate rows of a part, from index `first` on."""
         answers = evaluate(table)
         # SQL's three values: a condition on a null score is null, and is not met.
         met = pc.fill_null(answers.column(_MET), False).to_numpy()
@@ -220,7 +209,6 @@ class FilterStep:
 
     @property
     def reads(self) -> list[str]:
-        """The columns to read from the parts."""
         needed = self.evaluator.columns.union(*(target.reads for target in self.targets))
         return [name for name in self.columns.schema.names if name in needed]
 
@@ -231,7 +219,6 @@ class FilterStep:
             yield from self.evaluate_part(numbered, evaluate)
 
     def evaluate_part(self, numbered: NumberedPart, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
-        """Evaluate a part, table by table."""
         first = 0
         for table in self.source.tables(numbered.part, self.reads):
             yield self.evaluator.evaluate(numbered.number, first, table, evaluate)
@@ -254,6 +241,7 @@ def filter_group(step: FilterStep, selection: Selection | None, index: int, grou
                 held[side].append((numbered.part, kept_in_part))
         for file in files.values():
             summary += FilterSummary(left_fields=file.left, mixed=file.mixed)
+    # After the files: a task that is killed in between is run again, and writes the same files.
     for target in step.targets:
         write_note(target.folder, index, held[target.stem])
         output_folder.note_done(target.folder, output_folder.result_name(index), summary.as_json())
@@ -269,7 +257,7 @@ def _filter_part(
 ) -> tuple[FilterSummary, dict[str, KeptInPart]]:
     """The counts of a part, and which of its responses are on each side; writes them to the `files`."""
     row_column = step.columns.prefix + ROW
-    masks, reasons = [np.zeros(0, np.bool_)], Counter[str]()
+    masks, reasons = [np.zeros(0, np.bool_)], Counter[str]()  # an empty one first: a part may have no table at all
     last_rows, row_counts = dict[str, str](), Counter[str]()
     for rows in step.evaluate_part(numbered, evaluate):
         why = _reasons(step, selection, rows)
@@ -300,7 +288,6 @@ def _filter_part(
 
 
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:
-    """For each row null if it is kept, else the reason why it isn't."""
     status, reason = (rows.table.column(step.columns.prefix + name).combine_chunks() for name in (STATUS, REASON))
     status_and_reason = pc.binary_join_element_wise(status, pc.fill_null(reason, "?"), ": ")
     why_not_met = pc.if_else(pc.equal(status, Status.SCORED.value), CONDITION, status_and_reason)

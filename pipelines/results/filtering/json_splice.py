@@ -16,7 +16,10 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 def splice(record: bytes, fields: Mapping[str, Any]) -> bytes:
-    """Add fields to the end of a record, a JSON object that has no fields of these names."""
+    """Add fields to the end of a record, a JSON object that has no fields of these names.
+
+    Neither is checked here: of another record the line would be no valid JSON, or have one key twice.
+    """
     body = one_line(record)[:-1]
     if not fields:
         return body + b"}"

@@ -27,8 +27,7 @@ from pipelines.results.filtering.selection import PART, PLACE, PLACED_KEY, colle
 from pipelines.run.runtime.workers import workers
 from pipelines.settings.filter_settings import ChoiceSettings, LabelSampleSettings
 
-_LABEL_FIELDS = (ROW, NAME, WEIGHT, LABEL)
-"""Fields of a label, which own fields of these names, as a corpus with a prefix may have, mustn't replace."""
+_LABEL_FIELDS = (ROW, NAME, WEIGHT, LABEL)  # own fields of these names, as a corpus with a prefix may have, stay out
 
 
 @dataclass(frozen=True)
@@ -56,21 +55,21 @@ def draw_labels(settings: LabelSampleSettings) -> DrawnLabels:
     columns = corpus.manifest.columns
     if columns.within_row:
         raise SourceError(WITHIN_ROW)
-    step = FilterStep(
-        corpus.responses, columns, ResponseEvaluator.of(ChoiceSettings(top_fraction=1), columns.prefix, columns.ours_first)
-    )
+    choice = ChoiceSettings(top_fraction=1)  # all that have a reward, with their keys
+    step = FilterStep(corpus.responses, columns, ResponseEvaluator.of(choice, columns.prefix, columns.ours_first))
     groups = groups_of(corpus.entries)
     with workers(len(groups)) as pool, collect_keys(pool, PLACED_KEY, [(step, group) for group in groups]) as database:
         ((total,),) = database.execute("select count(*) from keys").fetchall()
         if not total:
             raise SourceError(f"{settings.scored} has no response with a reward: there is nothing to label")
         places = draw_of_strata(total, min(settings.n, total), np.random.default_rng(settings.seed))
+        # Strata are neighbours by reward, of equal ones by the hash: so the sample is the same in any order of the parts.
         database.register("drawn", pa.table({"place_of_all": places}))
         chosen = database.execute(
             f"select {PART}, {PLACE} from (select {PART}, {PLACE}, row_number() over (order by {VALUE}, {TIE}) - 1 as "
             f"place_of_all from keys) join drawn using (place_of_all) order by {PART}, {PLACE}"
         ).fetchall()
-    weight = total / len(chosen)
+    weight = total / len(chosen)  # of how many responses each stands: labels whose weights add up to fewer are refused
     try:
         with place.writing(name) as stream:
             for row in _rows(corpus, chosen):
@@ -81,7 +80,10 @@ def draw_labels(settings: LabelSampleSettings) -> DrawnLabels:
 
 
 def _rows(corpus: OpenedCorpus, chosen: list[tuple[int, int]]) -> Any:
-    """Each chosen response, by its part and place: what it is called, its prompt and text, and the row's own fields."""
+    """Each chosen response, by its part and place: what it is called, its prompt and text, and the row's own fields.
+
+    No reward and no score is among them: who labels would be led by it.
+    """
     maker, columns = ResponseRows.of(corpus.manifest, fields=False), corpus.manifest.columns
     names = [columns.prefix + column for column in (ROW_COLUMN, RESPONSE)]
     reads = [column for column in columns.schema.names if column in {*maker.reads, *names}]

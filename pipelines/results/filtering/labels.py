@@ -16,16 +16,16 @@ from pipelines.results.filtering import cuts
 from pipelines.results.filtering.filter_step import TIE, VALUE
 from pipelines.settings.filter_settings import LabelledChoiceSettings
 
-ROW, NAME, LABEL, WEIGHT = "row", "response_name", "label", "weight"
-"""The fields of a labelled response, as `label-sample` writes them."""
-_CUTS = 200
-"""Cuts that are tried: quantiles of all rewards, as cuts at the labelled ones would depend on the sample."""
-_SAME_WEIGHT = 1.001
+ROW, NAME, LABEL, WEIGHT = "row", "response_name", "label", "weight"  # the fields that `label-sample` writes
+_SAME_WEIGHT = 1.001  # the largest ratio of two weights that are equal but for rounding in the file
 _ASSUMES = "the labels are of responses drawn at random, each with the same chance, from those that are chosen among"
 
 
 class _Label(BaseModel, strict=True):
-    """A line of labels: which response it is of, whether that is good, and of how many responses it stands."""
+    """A line of labels: which response it is of, whether that is good, and of how many responses it stands.
+
+    `label` is null until somebody has labelled the response; a file with such lines is refused.
+    """
 
     row: str
     response_name: str = "final"
@@ -34,7 +34,10 @@ class _Label(BaseModel, strict=True):
 
 
 def labels_hash(path: str) -> str:
-    """A hash of a file of labels. Raises `SourceError` if it can't be read."""
+    """A hash of a file of labels, for a result to tell whether another file lies there now.
+
+    Raises `SourceError` if it can't be read.
+    """
     return f"sha256:{hashlib.sha256(_content(path)).hexdigest()}"
 
 
@@ -54,6 +57,7 @@ def find_labelled_cut(
             f"{path}: its {len(labels):,} labels stand for {stood_for:,} responses by their weights, and {candidates:,} are "
             "chosen among: filter what the labels were drawn from, and leave no label out"
         )
+    # Labels name a response, and keys hold the hash of its name alone: the same hash as `ResponseEvaluator.compile` takes.
     responses = pa.table({name: [getattr(label, name) for label in labels] for name in (ROW, NAME, LABEL)})
     database.register("given", responses)
     joined = database.execute(
@@ -64,14 +68,8 @@ def find_labelled_cut(
     rewards, is_true = np.asarray(joined[VALUE], float), np.asarray(joined[LABEL], bool)
     if not rewards.size:
         raise SourceError(f"{path}: none of its {len(labels):,} responses is among those that are chosen among")
-    step = "greatest(1, count(*) over () // $1)"
-    quantiles = database.execute(
-        f"select {VALUE} from (select {VALUE}, (row_number() over (order by {VALUE} desc, {TIE} desc) - 1) % {step} as off "
-        f"from keys) where off = 0 union all select min({VALUE}) from keys",
-        [_CUTS],
-    ).fetchnumpy()[VALUE]
-    cut = _find_cut(rewards, is_true, np.unique(np.asarray(quantiles, float)), aims)
-    is_kept = rewards >= cut
+    cut = _find_cut(rewards, is_true, cuts.possible_cuts(database, "keys", VALUE), aims)
+    is_kept = rewards >= cut  # of the labelled responses: what the summary says of the kept ones is of these
     kept, right, wanted = int(is_kept.sum()), int((is_kept & is_true).sum()), int(is_true.sum())
     return cut, {
         "labels": int(rewards.size), "unmatched": len(labels) - int(rewards.size), "kept": kept, "kept_true": right,
@@ -83,7 +81,7 @@ def find_labelled_cut(
 def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, aims: LabelledChoiceSettings) -> float:
     shares = {"precision": aims.precision, "recall": aims.recall}
     aimed = {name: share for name, share in shares.items() if share is not None}
-    risk = (1 - aims.confidence) / len(aimed)
+    risk = (1 - aims.confidence) / len(aimed)  # Bonferroni: both hold together with the confidence
     finders = {"precision": cuts.precision_cut, "recall": cuts.recall_cut}
     cut_by_aim = {name: finders[name](rewards, is_true, tried.tolist(), share, risk) for name, share in aimed.items()}
     for name, share in aimed.items():
@@ -101,6 +99,7 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
             f"no cut is shown to have both: a precision of {aims.precision:g} from {precise:.6g} on, and a recall of "
             f"{aims.recall:g} up to {complete:.6g}"
         )
+    # `precise` is the lowest cut that has the precision. Lower cuts lose less, so below `complete` it has the recall, too.
     cut = precise if precise is not None else complete
     assert cut is not None  # one of the two is aimed at
     return cut
@@ -109,6 +108,7 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
 def _read_labels(path: str) -> list[_Label]:
     """The labels of a file. Raises `SourceError` for a line that isn't one, comes again, or has another weight."""
     labels: dict[tuple[str, str], _Label] = {}
+    # By hand, and not by DuckDB's reader: people have edited this file, and want to hear in which line.
     for number, line in enumerate(_content(path).splitlines(), start=1):
         if not line.strip():
             continue

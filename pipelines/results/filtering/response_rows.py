@@ -16,7 +16,7 @@ from pipelines.folders.scored_corpus.read_back import Reader, ReadResponse
 
 PROMPT, TEXT, TOOLS = "prompt", "response", "tools"
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-_TYPES = {PROMPT: _MESSAGES, TEXT: pa.string(), TOOLS: pa.string()}
+_TYPES = {PROMPT: _MESSAGES, TEXT: pa.string(), TOOLS: pa.string()}  # tools as JSON: schemas have no common type
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,10 @@ class ResponseRows:
 
     @classmethod
     def of(cls, manifest: Manifest, fields: bool) -> "ResponseRows":
-        """The maker of rows for a scored folder."""
         return cls(Reader.of(manifest).carrying((PROMPT, TEXT)), fields)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows."""
         columns = self.reader.columns
         ours = [columns.ours.field(name) for name in self._our_names]
         input_fields = [columns.carried.field(name) for name in self.reader.carried]
@@ -45,7 +43,6 @@ class ResponseRows:
 
     @property
     def reads(self) -> set[str]:
-        """The columns to read from the parts."""
         return {*self.reader.reads, *self.reader.carried, *self._our_names}
 
     def read(self, kept: pa.Table) -> list[ReadResponse]:
@@ -53,7 +50,7 @@ class ResponseRows:
         return list(self.reader.responses(kept))
 
     def rows(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> list[dict[str, Any]]:
-        """The rows, whose own fields have the values of the records."""
+        """The rows for JSONL, whose own fields have the values of the records, of whatever type."""
         ours = python_rows(kept.select(self._our_names), None) if self.fields else [{}] * len(responses)
         made = self._made
         rows = [
@@ -63,13 +60,12 @@ class ResponseRows:
         return list(self.reader.columns.as_objects(rows))
 
     def table(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> pa.Table:
-        """The rows of a Parquet corpus, whose own fields are its columns."""
+        """The rows for Parquet, of a Parquet corpus: its own fields are columns, and keep their types."""
         made = {name: pa.array(map(make, responses), _TYPES[name]) for name, make in self._made.items()}
         return pa.table([made[name] if name in made else kept.column(name) for name in self.schema.names], self.schema)
 
     @property
     def _made(self) -> dict[str, Callable[[ReadResponse], object]]:
-        """What is made of a response, by the names of the columns."""
         made = {PROMPT: lambda read: _messages(read.context), TEXT: lambda read: read.text}
         tools = {TOOLS: lambda read: f"[{', '.join(read.tools)}]" if read.tools else None}
         return made | tools if TOOLS in self.reader.shape.fields else made
@@ -81,7 +77,10 @@ class ResponseRows:
         return [self.reader.columns.prefix + name for name in names]
 
     def is_mixed(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> bool:
-        """Whether an own value has another type than the column of its name, or none: only the record has it then."""
+        """Whether an own value has another type than the column of its name, or none: only the record has it then.
+
+        Rows are from records, and columns hold what fits the type of the first rows: more values than that are of others.
+        """
         values = Counter(name for read in responses for name, value in read.fields.items() if value is not None)
         fitting = Counter({name: len(kept) - kept.column(name).null_count for name in self.reader.carried})
         return bool(values - fitting)

@@ -29,10 +29,9 @@ from pipelines.results.filtering.labels import find_labelled_cut
 from pipelines.run.runtime.workers import Workers
 from pipelines.settings.filter_settings import ChoiceSettings, LabelledChoiceSettings
 
-_MEMORY, _MEMORY_AFTER = "1GB", "64MB"
-"""Memory of DuckDB while the keys are sorted, and afterwards, when it only looks up winners."""
+_MEMORY, _MEMORY_AFTER = "1GB", "64MB"  # of DuckDB while the keys are sorted, and when it only looks up winners
+# Columns: the number of a part, the index of a response in it, and whether it is too close to the second best.
 PART, PLACE, _CLOSE = "part", "place", "close"
-"""Columns: the number of a part, the index of a response in it, and whether it is too close to the second best."""
 _KEY = pa.schema([(VALUE, pa.float64()), (TIE, pa.uint64())])
 PLACED_KEY = pa.schema([*_KEY, (PART, pa.uint32()), (PLACE, pa.uint32())])
 _GROUPED_KEY = pa.schema([*((name, pa.uint64()) for name in GROUP), *PLACED_KEY])
@@ -60,20 +59,16 @@ class Boundary:
     tie: int = 0
     equal: int | None = None
     equal_kept: int | None = None
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    """What labels showed of a cut that they were asked for."""
+    labels: Mapping[str, Any] = field(default_factory=dict)  # what labels showed of a cut that they were asked for
 
     def selection(self, first: int, last: int) -> Selection:
-        """The selection for the parts from number `first` to number `last`. Small and picklable."""
-        return self
+        return self  # the same for all parts: two numbers
 
     def reasons(self, rows: EvaluatedRows) -> pa.Array:
-        """See `Selection`."""
         is_chosen = (rows.values > self.value) | ((rows.values == self.value) & (rows.ties >= self.tie))
         return pc.if_else(pa.array(is_chosen), pa.scalar(None, pa.string()), self.reason)
 
     def as_json(self) -> dict[str, Any]:
-        """For the summary."""
         counts = {"candidates": self.candidates, "kept": self.kept}
         boundary = {"boundary": self.value} if self.candidates else {}
         ties = {} if self.equal is None else {"equal": self.equal, "equal_kept": self.equal_kept}
@@ -87,7 +82,6 @@ class WinnerSelection:
     winners: pa.Table
 
     def reasons(self, rows: EvaluatedRows) -> pa.Array:
-        """See `Selection`."""
         part, place, close = (self.winners.column(name).to_numpy() for name in (PART, PLACE, _CLOSE))
         # `place` is the index of a response in its part, and `rows` are a slice of a part.
         is_in_slice = (part == rows.part) & (place >= rows.first) & (place < rows.first + rows.table.num_rows)
@@ -107,17 +101,18 @@ class Winners:
     choice: ChoiceSettings
 
     def selection(self, first: int, last: int) -> Selection:
-        """The selection for the parts from number `first` to number `last`. Small and picklable."""
+        """The selection for the parts from number `first` to number `last`.
+
+        Looked up as a task is made: all winners of a corpus may be too many for this process and for each task.
+        """
         query = f"from winners where {PART} between {first} and {last}"
         return WinnerSelection(self.database.sql(query).to_arrow_table())
 
     def as_json(self) -> dict[str, Any]:
-        """For the summary."""
         return {"top_k": self.choice.top_k, "per": self.choice.per or "prompt", "min_gap": self.choice.min_gap}
 
 
-Chosen = Boundary | Winners
-"""What was chosen of a whole corpus."""
+Chosen = Boundary | Winners  # what was chosen of a whole corpus
 
 
 @contextmanager
@@ -137,7 +132,10 @@ def choose(workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[Sou
 def collect_keys(
     workers: Workers, schema: pa.Schema, sources: Sequence[tuple[SourceEvaluator, Any]]
 ) -> Iterator[DuckDBPyConnection]:
-    """A database with a table `keys` of all candidates of the sources, each an evaluator and its data."""
+    """A database with a table `keys` of all candidates of the sources, each an evaluator and its data.
+
+    The keys have no order: tasks end in any. All that is made of them must sort by the keys themselves.
+    """
     with databases.spilling("select", _MEMORY, "the best can't be chosen") as database:
         database.register("arrived", schema.empty_table())
         database.execute("create table keys as from arrived")
@@ -151,7 +149,7 @@ def collect_keys(
 
 
 def _evaluate_keys(schema: pa.Schema, evaluator: SourceEvaluator, data: Any) -> pa.Table:
-    """The keys of the candidates of a source."""
+    # In a worker: what comes back are 16 to 40 bytes for each candidate, and no row.
     return pa.concat_tables([schema.empty_table(), *(_keys(schema, rows) for rows in evaluator.evaluate(data))])
 
 
@@ -180,10 +178,8 @@ def _find_boundary(database: DuckDBPyConnection, choice: ChoiceSettings) -> Boun
 
 
 def _fraction_boundary(database: DuckDBPyConnection, fraction: float, total: int) -> Boundary:
-    """The boundary of the best fraction, rounded down, but of at least one: 10 % of five is the best one, not nothing.
-
-    The fraction is taken in decimal as it is written: 0.29 of 100 is 29, though the float64 is slightly less than 0.29.
-    """
+    """The boundary of the best fraction, rounded down, but of at least one: 10 % of five is the best one, not nothing."""
+    # In decimal as it is written: 0.29 of 100 is 29, though 0.29 * 100 is 28.999999999999996.
     rank = max(1, math.floor(Fraction(str(fraction)) * total))
     ((value, tie),) = _keys_from(database, rank, 1)
     counts = "count(*) filter (value > $1), count(*) filter (value = $1), count(*) filter (value = $1 and tie >= $2)"
@@ -194,9 +190,8 @@ def _fraction_boundary(database: DuckDBPyConnection, fraction: float, total: int
 def _quantile_boundary(database: DuckDBPyConnection, q: float, total: int) -> Boundary:
     """The quantile `q`: `numpy.quantile(values, q)` to the bit, but for the sign of a zero.
 
-    Where numpy would give NaN or overflow, as a neighbour is infinite or the two are too far apart, the upper neighbour is
-    taken (or the lower one, if the quantile falls exactly on it). That keeps the same responses as any number between the
-    two.
+    Where the interpolation would be NaN or overflow, as a neighbour is infinite (DuckDB's 1 / 0 is) or the two are too far
+    apart, the upper neighbour is taken: that keeps the same responses as any number between the two.
     """
     # Of four values and q = 0.5 the quantile has the index 1.5, counted from the least, so its lower neighbour is the third
     # greatest, and its upper one the second. Above 2**53 the product is rounded, and may come out over total - 1.
@@ -214,7 +209,6 @@ def _quantile_boundary(database: DuckDBPyConnection, q: float, total: int) -> Bo
 
 
 def _keys_from(database: DuckDBPyConnection, rank: int, count: int) -> list[tuple[float, int]]:
-    """The keys from a rank on, which is 1 for the best."""
     query = f"select value, tie from keys order by value desc, tie desc limit {count} offset {rank - 1}"
     return database.execute(query).fetchall()
 

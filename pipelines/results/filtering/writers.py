@@ -23,14 +23,14 @@ from pipelines.folders.scored_corpus.candidates import count_left
 from pipelines.results.filtering.json_splice import one_line, splice, wrap
 from pipelines.results.filtering.response_rows import ResponseRows
 
-_ROW_GROUP_BYTES = 32 * 2**20
+_ROW_GROUP_BYTES = 32 * 2**20  # uncompressed: a reader decodes a row group whole
+# Reasons with which a record can't be spliced: it is no JSON object that can be read, or has fields of our names.
 NO_OBJECT = frozenset(
     {
         Reason.NOT_UTF8, Reason.BROKEN_JSON, Reason.NOT_AN_OBJECT, Reason.TOO_DEEP, Reason.RECORD_TOO_LARGE,
-        Reason.COLUMN_COLLISION,  # an object, but with fields of our names
+        Reason.COLUMN_COLLISION,
     }
 )  # fmt: skip
-"""Reasons for rejection with which a record can't be spliced: it is no JSON object, or has fields of our names."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,8 @@ class Target:
     fields: bool
     why: str | None
     metadata: Mapping[str, str]
-    responses: ResponseRows | None = None
-    """What makes rows of the responses alone; None where whole rows are written."""
-    ticket: Ticket | None = None
-    """The ticket of the folder's lease, to check before a file is committed."""
+    responses: ResponseRows | None = None  # makes rows of the responses alone; None where whole rows are written
+    ticket: Ticket | None = None  # of the folder's lease, to check before a file is committed
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,14 +63,15 @@ class Target:
         if self.format == "parquet" or (self.columns.is_json and self.responses is None):
             return None
         schema = pa.schema([field.with_type(written_type(field.type)) for field in self.schema])
+        # JSON writes a map as an object, whose keys would have to be the fields of a type.
         return None if any("map<" in str(field.type) for field in schema) else schema
 
     @property
     def reads(self) -> set[str]:
-        """The columns to read from the parts."""
         if self.responses is not None:
             return self.responses.reads
         names = set(self.schema.names) - {self.why}
+        # The reason says whether the record can be spliced.
         return names | {RECORD, self.columns.prefix + REASON} if self.columns.is_json else names
 
 
@@ -134,7 +133,6 @@ class KeptFile:
             self._stream.writelines(line + b"\n" for line in _lines(target, table))
 
     def close(self) -> None:
-        """Write what is left."""
         if self._row_groups is not None:
             self._row_groups.close()
 
@@ -149,7 +147,10 @@ class KeptFile:
 
 
 class RowGroups:
-    """Collects rows into row groups of about 32 MiB, uncompressed."""
+    """Collects rows into row groups of about 32 MiB, uncompressed.
+
+    `close` writes the last one and the footer; without it the file can't be read.
+    """
 
     def __init__(self, stream: IO[bytes], schema: pa.Schema) -> None:
         self._schema = schema
@@ -167,7 +168,6 @@ class RowGroups:
             self._flush()
 
     def close(self) -> None:
-        """Write the last group."""
         self._flush()
         self._writer.close()
 
@@ -178,7 +178,6 @@ class RowGroups:
 
 
 def _lines(target: Target, table: pa.Table) -> Iterator[bytes]:
-    """The lines of whole rows."""
     columns = target.columns
     rows = columns.as_objects(python_rows(table.select(target.schema.names), unconvertible=None))
     if not columns.is_json:

@@ -41,9 +41,12 @@ class WrittenReport:
 
 
 def build(settings: ReportSettings) -> WrittenReport:
-    """Write the page. Raises a `UserError` if a folder can't be shown, or another file is where the page should be."""
+    """Write the page. Raises a `UserError` if a folder can't be shown, or another file is where the page should be.
+
+    A page that has the same content already isn't written again, and `is_new` is false.
+    """
     started, path = time.monotonic(), Path(settings.output)
-    before = _read_earlier(path)
+    before = _read_earlier(path)  # first: minutes of work mustn't end at a file that can't be replaced
     shown = _page_data(settings)
     content = render(shown).encode()
     if content != before:
@@ -53,7 +56,6 @@ def build(settings: ReportSettings) -> WrittenReport:
 
 
 def _warnings(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the pages of runs warn of; of several runs each warning names the folder that it is of."""
     return [
         f"{run['folder']}: {warning}" if len(runs) > 1 else warning
         for run in runs
@@ -66,6 +68,7 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
         if len(certificates) < len(settings.scored):
             raise SettingsError("one of the folders is a certificate and the other isn't: give two of a kind")
         return {"folders": settings.scored, "certificates": certificates}
+    # By what lies in a folder, as the command has one form for all of them.
     results = [is_results(folder) for folder in settings.scored]
     if all(results):
         if settings.by:
@@ -90,9 +93,10 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
 
 
 def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
-    """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
+    # A filter's result has no notes: those of the parts are of responses that it may have left out.
     noted = [] if responses.corpus.kept else first_examples(responses.corpus.responses.parts)
     shown = example_places(responses, noted)
+    # All texts at once, as each pass reads every part with a sampled response.
     responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
     sections: Mapping[str, Any] = {
         "overview": overview(responses, settings.gpu_price),
@@ -117,14 +121,13 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
 
 
 def _read_earlier(path: Path) -> bytes | None:
-    """The page that is at the path; None if there is none. Raises `OutputError` if something else is there."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise OutputError(f"{path} can't be written: {error_text(error)}") from error
-    if MARK.encode() not in content[:200]:
+    if MARK.encode() not in content[:200]:  # what isn't ours is never written over
         raise OutputError(
             f"{path} is there and isn't a page of `assay report`; give another file with --out, or move it away"
         )

@@ -31,23 +31,22 @@ def scatter(points: Sequence[Sequence[float]]) -> Chart:
     return _chart("scatter", points[0], [("second", points[1])], "reward in the first", "in the second")
 
 
-def intervals(table: Mapping[str, Any], x_label: str = "number of the measure", y_label: str = "value") -> Chart:
+def intervals(table: Mapping[str, Any]) -> Chart:
     """A place for each row of a table, and in it the columns beside each other, each with its interval."""
-    columns = table["columns"]
-    step = 0.6 / max(1, len(columns))
+    models = table["columns"]
+    step = 0.6 / max(1, len(models))  # rows are 1 apart, so that 0.4 stays free between two of them
     x = [
-        row + (column - (len(columns) - 1) / 2) * step
+        row + (place - (len(models) - 1) / 2) * step
         for row in range(1, len(table["rows"]) + 1)
-        for column in range(len(columns))
+        for place in range(len(models))
     ]
     series = []
-    for index, label in enumerate(columns):
-        cells = [cell if place == index else None for row in table["rows"] for place, cell in enumerate(row["cells"])]
-        names = {"values": "value", "lows": "low", "highs": "high"}
-        series.append(
-            {"label": label, **{key: [cell and getattr(cell, name) for cell in cells] for key, name in names.items()}}
-        )
-    return {"kind": "intervals", "x": x, "series": series, "xLabel": x_label, "yLabel": y_label}
+    for index, label in enumerate(models):
+        # The library takes one x for all series: a model has null at the places of the others.
+        figures = [figure if place == index else None for row in table["rows"] for place, figure in enumerate(row["cells"])]
+        values, lows, highs = ([figure and getattr(figure, name) for figure in figures] for name in ("value", "low", "high"))
+        series.append({"label": label, "values": values, "lows": lows, "highs": highs})
+    return {"kind": "intervals", "x": x, "series": series, "xLabel": "number of the measure", "yLabel": "value"}
 
 
 def _chart(kind: str, x: Sequence[float], series: Sequence[tuple[str, Sequence[Any]]], x_label: str, y_label: str) -> Chart:

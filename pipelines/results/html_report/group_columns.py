@@ -11,7 +11,7 @@ from pipelines.data.corpus.readers import RECORD
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.scored_corpus.databases import quoted
 
-_MOST_NAMES = 30
+_MOST_NAMES = 30  # of hundreds of fields; those that are in no other come first
 
 
 class GroupColumn(NamedTuple):
@@ -24,10 +24,13 @@ class GroupColumn(NamedTuple):
     holder: str
     sql: str
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is a column of the parts itself."""
-        return self.sql == quoted(self.name)
+
+def group_name(position: int) -> str:
+    """The column of a report's table that holds the groups of the `by` at this position.
+
+    Not the name in `by`: that may be a column of ours, or a text in quotes.
+    """
+    return f"group_{position}"
 
 
 def group_column(columns: Columns, name: str) -> GroupColumn:
@@ -37,7 +40,7 @@ def group_column(columns: Columns, name: str) -> GroupColumn:
         holder, *within = paths[name]
         value = quoted(holder)
         for field in within:
-            value = f"struct_extract({value}, {_text(field)})"
+            value = f"struct_extract({value}, {literal(field)})"
         return GroupColumn(name, holder, value)
     if columns.is_json and name not in columns.ours_first.names:
         return GroupColumn(name, RECORD, _record_field(name.split(".")))
@@ -53,15 +56,15 @@ def no_column(columns: Columns, name: str) -> SettingsError:
 
 
 def _record_field(path: Sequence[str]) -> str:
-    place = _text("".join(f"/{name.replace('~', '~0').replace('/', '~1')}" for name in path))  # RFC 6901
+    place = literal("".join(f"/{name.replace('~', '~0').replace('/', '~1')}" for name in path))  # RFC 6901
     # A file may begin with a byte-order mark; a record that isn't JSON, as a rejected row's, has no fields.
     value = f"try(json_extract(ltrim(decode({quoted(RECORD)}), chr(65279)), {place}))"
     return f"case when json_type({value}) not in ('OBJECT', 'ARRAY') then {value}->>'$' end"
 
 
 def _paths_by_name(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """The places of all plain values, nested ones by names with dots; a plain column goes before a nested one."""
     paths = [path for field in schema for path in _paths(field)]
+    # The shortest path comes last and stays: a column `a.b` goes before field b of column a.
     return {".".join(path): path for path in sorted(paths, key=len, reverse=True)}
 
 
@@ -72,5 +75,6 @@ def _paths(field: pa.Field) -> Iterator[tuple[str, ...]]:
         yield (field.name,)
 
 
-def _text(value: str) -> str:
+def literal(value: str) -> str:
+    """A text in SQL."""
     return "'" + value.replace("'", "''") + "'"

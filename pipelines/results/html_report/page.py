@@ -25,7 +25,10 @@ _FOLDER = Path(__file__).parent / "template"
 
 
 def render(shown: Mapping[str, Any]) -> str:
-    """The page as HTML. Whatever comes from a corpus is escaped, and no script but the page's own may run."""
+    """The page as HTML. Whatever comes from a corpus is escaped, and no script but the page's own may run.
+
+    A pure function of `shown`: the same data gives the same bytes, by which `build` knows that nothing changed.
+    """
     environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
@@ -34,8 +37,9 @@ def render(shown: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
         finalize=_visible,
     )
+    # allow_nan: NaN isn't JSON, and the script would stop at it. It must become null before.
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"number": _number, "percent": _percent, "quantile": quantile_title, "points": _points}
+    environment.filters |= {"number": _number, "percent": _percent, "quantile": quantile_title}
     style = _file("uplot/uPlot.min.css") + _file("report.css")
     script = f"/*\n{_file('uplot/LICENSE.txt')}*/\n{_file('uplot/uPlot.iife.min.js')}\n{_file('report.js')}"
     return environment.get_template("report.html.jinja").render(
@@ -43,6 +47,7 @@ def render(shown: Mapping[str, Any]) -> str:
         mark=Markup(MARK),
         style=Markup(style),
         script=Markup(script),
+        # By hashes: whatever a corpus smuggles in has another one, and neither runs nor loads anything.
         policy=f"default-src 'none'; script-src {_source(script)}; style-src {_source(style)}; {_NO_WAY_OUT}",
         levels=QUANTILES,
         charts=charts,
@@ -50,7 +55,8 @@ def render(shown: Mapping[str, Any]) -> str:
 
 
 def _visible(value: Any) -> Any:
-    """What an expression of the template comes to, of which text that isn't HTML of ours shows all that is in it."""
+    # Every text of a corpus passes here, also one that a new section forgets to clean. `Markup`, a subclass of str, is HTML
+    # of ours.
     return visible(value) if type(value) is str else value
 
 
@@ -59,7 +65,6 @@ def _file(name: str) -> str:
 
 
 def _source(text: str) -> str:
-    """What a Content-Security-Policy calls a text that is allowed inline."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -71,7 +76,3 @@ def _number(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
-
-
-def _points(value: float | None, other: float) -> str:
-    return "–" if value is None else f"{round(100 * (value - other), 2) + 0.0:+.2f}"

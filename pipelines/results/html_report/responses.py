@@ -5,7 +5,6 @@ quantiles and groups are exact over all responses, however many there are. Texts
 examples alone. Who is sampled depends on a hash of `row`, `response_name` and the seed: the same on every machine.
 """
 
-import itertools
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,21 +22,20 @@ from pipelines.data.corpus.readers import RECORD
 from pipelines.folders.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
 from pipelines.folders.scored_corpus.databases import connect, quoted
 from pipelines.folders.scored_corpus.part_files import PART_AT, ROW_AT, in_order
-from pipelines.folders.scored_corpus.read_back import Reader
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, open_scored
 from pipelines.folders.scored_corpus.summary import number_columns, readable
+from pipelines.results.comparison.shown_responses import Place, read_responses
 from pipelines.results.html_report.features import Features, features
-from pipelines.results.html_report.group_columns import GroupColumn, group_column, no_column
+from pipelines.results.html_report.group_columns import GroupColumn, group_column, group_name, no_column
 from pipelines.results.html_report.shown_text import show
 
+# A hash of a candidate's text, 8 bytes instead of a kilobyte, by which equal ones are found; only where a policy drew the
+# responses.
 TEXT_MARK = "text_mark"
-"""A hash of a candidate's text, by which equal ones are found; only where a policy drew the responses."""
+# Limits of an example: last turns, characters of a turn, characters of the response. Fifty examples then take 0.3 MB at
+# most.
 _TURNS, _TURN_CHARACTERS, _TEXT_CHARACTERS = 4, 600, 3_000
-"""Of an example at most so many of the last turns are shown, and of each text so many characters."""
-_LEFT_OUT = (TEXT, TRACE, FEEDBACK)
-
-Place = tuple[int, int]
-"""The index of a response's part in the listing, and of the response in the part."""
+_TEXTS = (TEXT, TRACE, FEEDBACK)
 
 
 class ReadText(NamedTuple):
@@ -60,44 +58,38 @@ class Responses:
 
     @property
     def columns(self) -> Columns:
-        """The columns of the parts."""
         return self.corpus.manifest.columns
 
     @property
     def total(self) -> int:
-        """The number of responses."""
         return self.corpus.total
 
     @property
     def share_error(self) -> float:
-        """The standard error of a share of one half that is estimated from the sample; 0 if every response is in it."""
         sampled = len(self.sampled)
+        # sqrt(p (1 - p) / n), largest at p = 1/2, times the finite population correction: 0 if every response is read.
         return (0.25 / sampled * (1 - sampled / self.total)) ** 0.5 if sampled else 0.0
 
     @property
     def numbers(self) -> Mapping[str, str]:
-        """The outputs by the names that conditions have for them, each as SQL."""
         return number_columns(self.columns)
 
     def name(self, column: str) -> str:
-        """One of Assay's columns in SQL."""
         return quoted(self.columns.prefix + column)
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a query over `parts`."""
         return self.connection.execute(sql, list(parameters)).fetchall()
 
     def places(self, where: str, order: str, limit: int) -> list[Place]:
-        """The first responses that meet a condition, in an order; among equals those that come first in the corpus."""
         return [
             (part, row)
             for part, row in self.query(
+                # Among equals those that come first in the corpus, so that the page is the same in every run.
                 f"select {PART_AT}, {ROW_AT} from parts where {where} order by {order}, {PART_AT}, {ROW_AT} limit {limit}"
             )
         ]
 
     def rows(self, places: Collection[Place]) -> dict[Place, dict[str, Any]]:
-        """The columns of `parts` at some places."""
         self.connection.register("wanted", place_table(places))
         table = self.connection.sql(
             f"select parts.* from parts join wanted on wanted.p = parts.{PART_AT} and wanted.r = parts.{ROW_AT}"
@@ -105,25 +97,9 @@ class Responses:
         return {(row.pop(PART_AT), row.pop(ROW_AT)): row for row in table.to_pylist()}
 
     def read_texts(self, shown: Collection[Place]) -> None:
-        """Read the texts of the sample for their features, and those at the places that are `shown` to show them."""
         shown_places = set(shown)
-        by_part = itertools.groupby(sorted({*self.sampled, *shown_places}), key=lambda place: place[0])
-        source, listing = self.corpus.responses, self.corpus.responses.parts.listing()
-        reader = Reader.of(self.corpus.manifest)
-        text_column = self.columns.prefix + TEXT if self.columns.text else None
-        names = list(dict.fromkeys([*reader.reads, *([text_column] if text_column else [])]))
-        for part_at, group in by_part:
-            part_rows, first = [row for _, row in group], 0
-            for table in source.tables(listing[part_at], names):
-                rows = [row for row in part_rows if first <= row < first + table.num_rows]
-                sample = table.take(pa.array([row - first for row in rows], pa.int64()))
-                judged_texts = sample.column(text_column).to_pylist() if text_column else [None] * len(rows)
-                for row, read, text in zip(rows, reader.responses(sample), judged_texts, strict=True):
-                    response_text = text if text is not None else read.text
-                    self.texts[part_at, row] = _read(
-                        read.context or (), response_text, is_shown=(part_at, row) in shown_places
-                    )
-                first += table.num_rows
+        for place, response, text in read_responses(self.corpus, {*self.sampled, *shown_places}):
+            self.texts[place] = _read(response.context or (), text, is_shown=place in shown_places)
 
 
 @contextmanager
@@ -131,7 +107,9 @@ def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: 
     """Open a folder. Raises a `UserError` if it isn't a scored corpus, or has no column of a name in `by`."""
     corpus = open_scored(folder, "report", partial=partial, also=", or an evaluation (the folder of `evaluate --out`)")
     columns = corpus.manifest.columns
-    grouped = _group_columns(columns, by)
+    grouped = [group_column(columns, name) for name in by]
+    if reserved := next((group.name for group in grouped if group.holder in (PART_AT, ROW_AT)), None):
+        raise SettingsError(f"--by {reserved}: the report uses this name itself; rename the column in the input")
     schema = _schema(columns, grouped)
     with (
         tempfile.TemporaryDirectory(prefix="assay-report-") as place,
@@ -151,41 +129,26 @@ def place_table(places: Collection[Place]) -> pa.Table:
 
 
 def _schema(columns: Columns, grouped: Sequence[GroupColumn]) -> pa.Schema:
-    """What is read of the parts: our columns without texts, and the columns that hold groups."""
-    left_out = {columns.prefix + name for name in _LEFT_OUT}
-    ours = [column for column in columns.ours if column.name not in left_out]
-    read = {column.name for column in ours}
-    holders = dict.fromkeys(group.holder for group in grouped if group.holder not in read)
-    return pa.schema([*ours, *map(columns.schema.field, holders)])
-
-
-def _group_columns(columns: Columns, by: Sequence[str]) -> list[GroupColumn]:
-    """The columns of groups, each once. Raises `SettingsError` if there is none of a name."""
-    names = list(dict.fromkeys(by))
-    if reserved_name := next((name for name in names if name in (PART_AT, ROW_AT, TEXT_MARK)), None):
-        raise SettingsError(f"--by {reserved_name}: the report uses this name itself; rename the column in the input")
-    return [group_column(columns, name) for name in names]
+    # Without texts, which are most of the bytes: those of the sample are read by themselves.
+    texts = {columns.prefix + name for name in _TEXTS}
+    read = {field.name: field for field in columns.ours if field.name not in texts}
+    return pa.schema({**{group.holder: columns.schema.field(group.holder) for group in grouped}, **read}.values())
 
 
 def _selected(columns: Columns, grouped: Sequence[GroupColumn]) -> str:
-    """What is taken into the table `parts`, as SQL: of the columns that hold more than groups, the groups alone."""
-    ours = set(columns.ours.names)
-    nested = [group for group in grouped if not group.is_plain]
-    left_out = {group.holder for group in nested} - ours - {group.name for group in grouped if group.is_plain}
-    expressions = [f"{group.sql} as {quoted(group.name)}" for group in nested]
-    candidate = columns.prefix + CANDIDATE
-    if candidate in ours:
-        left_out |= {candidate} - {group.name for group in grouped}
-        expressions.append(f"md5_number_lower({quoted(candidate)}) as {TEXT_MARK}")
-    exclude = f" exclude ({', '.join(map(quoted, sorted(left_out)))})" if left_out else ""
-    return ", ".join([f"*{exclude}", *expressions])
+    """What is taken into the table `parts`, as SQL: our columns without texts, and each group under `group_name`."""
+    texts = {columns.prefix + name for name in (*_TEXTS, CANDIDATE)}
+    ours = [quoted(name) for name in columns.ours.names if name not in texts]
+    groups = [f"{group.sql} as {group_name(position)}" for position, group in enumerate(grouped)]
+    mark = [f"md5_number_lower({quoted(columns.prefix + CANDIDATE)}) as {TEXT_MARK}"] if columns.drawn else []
+    return ", ".join([PART_AT, ROW_AT, *ours, *groups, *mark])
 
 
 def _check_values(connection: duckdb.DuckDBPyConnection, columns: Columns, grouped: Sequence[GroupColumn]) -> None:
-    """Raise `SettingsError` for a field of the records that no row has: its name may be a mistake."""
-    for group in grouped:
+    # A record has no schema: a name that no row has may be a mistake, which shows only after all were read.
+    for position, group in enumerate(grouped):
         if group.holder == RECORD and not connection.sql(
-            f"select 1 from parts where {quoted(group.name)} is not null limit 1"
+            f"select 1 from parts where {group_name(position)} is not null limit 1"
         ):
             raise no_column(columns, group.name)
 
@@ -194,6 +157,7 @@ def _sample(connection: duckdb.DuckDBPyConnection, columns: Columns, count: int,
     row, response = quoted(columns.prefix + ROW), quoted(columns.prefix + RESPONSE)
     return connection.execute(
         f"select {PART_AT}, {ROW_AT} from parts "
+        # A hash is as good as chance and the same on every machine, whatever the parts are. Ties of hashes by name.
         f"order by md5_number_lower(concat_ws(' ', {row}, {response}, ?)), {row}, {response} limit {count}",
         [str(seed)],
     ).fetchall()
@@ -203,5 +167,6 @@ def _read(context: Sequence[Message], text: str | None, *, is_shown: bool) -> Re
     measured = None if text is None else features(context, text)
     if not is_shown:
         return ReadText(measured, [], None)
+    # Features are of the whole text, and what is shown is cut: only these bytes are kept of 20,000 texts.
     turns = [{"role": turn.role.value, "text": show(write_turn(turn), _TURN_CHARACTERS)} for turn in context[-_TURNS:]]
     return ReadText(measured, turns, None if text is None else show(text, _TEXT_CHARACTERS))

@@ -4,13 +4,13 @@ It is made of the document beside the rows, and of the scored corpus' manifest w
 machine and no address of a store goes into it: of a model in a folder, only the folder's name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from actors.errors import SettingsError
+from actors.errors import SettingsError, UserError
 from actors.reward_model import families
 from actors.text.model_names import short_name
 from actors.text.visible import code, markdown, markdown_table
@@ -21,11 +21,9 @@ from pipelines.folders.run_folder.manifest import installed, read_manifest
 from pipelines.folders.run_folder.member_runs import MEMBERS
 from pipelines.folders.scored_corpus.summary import QUANTILES
 
-DATA = "data"
-"""The folder of the files of rows in the dataset."""
-_FAKE = "fake"
+DATA = "data"  # the folder of the files of rows in the dataset
+# The entries of a judge's identity that the card shows: none of them names a folder, but for the adapter, which is cut.
 _OF_JUDGE = ("revision", "weights", "adapter", "template", "dtype", "max_model_len", "reward_weights", "engine")
-"""The entries of a judge's identity that the card shows."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Result:
 
 def read_result(folder: str) -> Result:
     """Read a result. Raises `SettingsError` if the folder isn't a finished one with rows."""
-    for kind in (FILTER, CHOSEN, PAIRS, EXPORTED):
+    for kind in (FILTER, CHOSEN, PAIRS, EXPORTED):  # each has a document of its own name in the folder
         document = kind.read(folder)
         if document is None or document.get("summary") is None:
             continue
@@ -62,7 +60,7 @@ def hub_card(result: Result, repository: str) -> str:
         f"# {repository.partition('/')[2]}",
         f"Made by `assay {result.kind.name}` ({markdown(result.document['asked'])}) of responses scored by "
         f"{', '.join(map(code, judges))}.",
-        MADE_UP if any(judge.get("engine") == _FAKE for judge in judges.values()) else "",
+        MADE_UP if any(judge.get("engine") == "fake" for judge in judges.values()) else "",
         *(_table(f"Scored by {markdown(name)}", _judge_rows(judge)) for name, judge in judges.items()),
         _table("Counts", _counts(result.document["summary"])),
         _quantiles(source),
@@ -74,7 +72,7 @@ def hub_card(result: Result, repository: str) -> str:
 
 
 def _front(result: Result) -> dict[str, Any]:
-    """The front matter: the types of the card beside the rows, and the files where they are in the dataset."""
+    # The types are those of the card beside the rows; the files are elsewhere, under `data/`.
     suffix = result.names[0].rpartition(".")[2]
     files = {"configs": [{"config_name": "default", "data_files": f"{DATA}/*.{suffix}"}], "tags": ["assay", "reward-model"]}
     try:
@@ -86,7 +84,6 @@ def _front(result: Result) -> dict[str, Any]:
 
 
 def _judges(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The identities of the models that scored, by name."""
     members = [member["identity"] for member in identity.get(MEMBERS, {}).values()]
     return {short_name(str(judge.get("model"))): judge for judge in members or [identity]}
 
@@ -104,7 +101,7 @@ def _judge_rows(judge: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _counts(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in summary.items():
-        if isinstance(value, int) and not isinstance(value, bool):
+        if isinstance(value, int) and not isinstance(value, bool):  # `bool` is an `int`, and no count
             yield name.replace("_", " "), f"{value:,}"
         elif isinstance(value, Mapping) and all(isinstance(count, int) for count in value.values()):
             yield from ((f"{name.replace('_', ' ')}: {reason}", f"{count:,}") for reason, count in value.items())
@@ -114,7 +111,7 @@ def _quantiles(source: Mapping[str, Any]) -> str:
     """The quantiles of the whole scored corpus, if it is there and still that of the result."""
     try:
         manifest = read_manifest(source["folder"])
-    except OSError:
+    except (UserError, OSError):
         return ""
     if manifest is None or manifest.fingerprint != source["fingerprint"] or not manifest.summary:
         return ""
@@ -122,6 +119,6 @@ def _quantiles(source: Mapping[str, Any]) -> str:
     return _table("Quantiles of the scored corpus", rows, ["output", *(f"{share:.0%}" for share in QUANTILES)])
 
 
-def _table(title: str, rows: Iterable[tuple[Any, ...]], heading: Iterable[str] = ("", "")) -> str:
+def _table(title: str, rows: Iterable[tuple[Any, ...]], heading: Sequence[str] = ("", "")) -> str:
     cells = [[str(value) for value in row] for row in rows]
-    return "\n".join([f"## {title}\n", *markdown_table(list(heading), cells)]) if cells else ""
+    return "\n".join([f"## {title}\n", *markdown_table(heading, cells)]) if cells else ""

@@ -11,22 +11,19 @@ as always (HF_TOKEN, or `hf auth login`).
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from actors.errors import RunStopped, SettingsError
+from actors.errors import AssayError, RunStopped, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import open_read
 from pipelines.results.hub.hub_card import DATA, hub_card, read_result
 from pipelines.settings.hub_settings import HubSettings
 
-_KIND = "dataset"
-_CARD = "README.md"
-_WAITS_S = (1.0, 2.0, 4.0, 8.0)
-"""Between the attempts at a request that failed for a reason that passes: a lost connection, a busy Hub."""
+_KIND, _CARD = "dataset", "README.md"
+_WAITS_S = (1.0, 2.0, 4.0, 8.0)  # between attempts, while the Hub is busy or can't be reached: 15 s in all
 
 _Answer = TypeVar("_Answer")
 
@@ -70,11 +67,12 @@ def upload_result(folder: str, repository: str, public: bool = False) -> Upload:
     result = read_result(folder)
     _check_access(repository, public)
     api = _api()
-    with _translating_errors(repository, folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
-        _retrying(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
+    hub = _Hub(repository, f"; the result is complete, and `assay upload {folder} {repository}` uploads it")
+    with tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
+        hub.ask(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
         contents: dict[str, str | bytes] = {f"{DATA}/{name}": _local_path(folder, name, place) for name in result.names}
         contents[_CARD] = hub_card(result, repository).encode()
-        present = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
+        present = hub.ask(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
         stale = [name for name in present if name.startswith(f"{DATA}/") and name not in contents]
 
         def commit() -> Any:
@@ -85,7 +83,7 @@ def upload_result(folder: str, repository: str, public: bool = False) -> Upload:
             message = f"{len(result.names):,} files of rows by `assay {result.kind.name}`"
             return api.create_commit(repository, [*additions, *deletions], commit_message=message, repo_type=_KIND)
 
-        made = _retrying(commit)
+        made = hub.ask(commit)
     return Upload(f"{api.endpoint}/datasets/{repository}", made.oid, len(result.names), public)
 
 
@@ -93,14 +91,19 @@ def _check_access(repository: str, public: bool) -> None:
     """Raise `SettingsError` if the token can't write the dataset, or it has another visibility than was asked for."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    api = _api()
-    with _translating_errors(repository):
+    api, hub = _api(), _Hub(repository)
+
+    def is_private_there() -> bool | None:
         try:
-            is_private = _retrying(lambda: api.repo_info(repository, repo_type=_KIND)).private
-        except RepositoryNotFoundError:
-            _retrying(api.whoami)
-            return
-        _retrying(lambda: api.auth_check(repository, repo_type=_KIND, write=True))
+            return bool(api.repo_info(repository, repo_type=_KIND).private)
+        except RepositoryNotFoundError:  # nothing is there, or nothing that this token may see: `create_repo` will tell
+            return None
+
+    is_private = hub.ask(is_private_there)
+    if is_private is None:
+        hub.ask(api.whoami)  # that there is a token, and a valid one, at least
+        return
+    hub.ask(lambda: api.auth_check(repository, repo_type=_KIND, write=True))
     if not is_private and not public:
         raise SettingsError(f"--hub {repository} is public: anybody could read the rows. Give --public if that is meant")
     if is_private and public:
@@ -126,50 +129,40 @@ def _local_path(folder: str, name: str, place: str) -> str:
     return copy
 
 
-def _retrying(request: Callable[[], _Answer]) -> _Answer:
-    for wait_s in _WAITS_S:
-        try:
-            return request()
-        except Exception as error:
-            if not _is_transient(error):
-                raise
-        time.sleep(wait_s)
-    return request()
+@dataclass(frozen=True)
+class _Hub:
+    """Asks the Hub about a dataset, and says its errors as ours; `way_out`, if there is a finished result that waits."""
 
+    repository: str
+    way_out: str = ""
 
-def _is_transient(error: Exception) -> bool:
-    """Whether the same request may succeed later."""
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]  # of its HTTP library
+    def ask(self, request: Callable[[], _Answer]) -> _Answer:
+        """The answer to a request, which is made again while the Hub can't be reached or is busy (429, 5xx)."""
+        from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is of its HTTP library, which changes
+            HfHubHTTPError,
+            HTTPError,
+            LocalTokenNotFoundError,
+            OfflineModeIsEnabled,
+        )
 
-    if isinstance(error, HfHubHTTPError):
-        status = error.response.status_code
-        return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return isinstance(error, HTTPError)
+        for wait_s in (*_WAITS_S, None):
+            try:
+                return request()
+            except OfflineModeIsEnabled as error:
+                raise self._error(SettingsError, "HF_HUB_OFFLINE is set, so the Hub can't be reached") from error
+            except LocalTokenNotFoundError as error:
+                text = "there is no token; set HF_TOKEN, or log in with `hf auth login`"
+                raise self._error(SettingsError, text) from error
+            except HTTPError as error:
+                status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+                if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+                    text = "the token of HF_TOKEN or `hf auth login` must be one that may write there"
+                    raise self._error(SettingsError, f"the Hub refuses it ({status}); {text}") from error
+                if wait_s is None or (status is not None and status < 500 and status != HTTPStatus.TOO_MANY_REQUESTS):
+                    text = f"the Hub can't be reached ({error})" if status is None else f"the Hub answered {status}"
+                    raise self._error(RunStopped, text) from error
+            time.sleep(wait_s)
+        raise AssertionError("the last attempt has returned or raised")
 
-
-@contextmanager
-def _translating_errors(repository: str, folder: str | None = None) -> Iterator[None]:
-    """Turn the client's errors into ours; `folder` is the finished result, if there is one."""
-    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is of its HTTP library, which changes
-        HfHubHTTPError,
-        HTTPError,
-        LocalTokenNotFoundError,
-        OfflineModeIsEnabled,
-    )
-
-    way_out = f"; the result is complete, and `assay upload {folder} {repository}` uploads it" if folder else ""
-    try:
-        yield
-    except OfflineModeIsEnabled as error:
-        raise SettingsError(f"--hub {repository}: HF_HUB_OFFLINE is set, so the Hub can't be reached{way_out}") from error
-    except LocalTokenNotFoundError as error:
-        text = "there is no token; set HF_TOKEN, or log in with `hf auth login`"
-        raise SettingsError(f"--hub {repository}: {text}{way_out}") from error
-    except HfHubHTTPError as error:
-        status = error.response.status_code
-        if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-            raise RunStopped(f"--hub {repository}: the Hub answered {status}{way_out}") from error
-        text = "the token of HF_TOKEN or `hf auth login` must be one that may write there"
-        raise SettingsError(f"--hub {repository}: the Hub refuses it ({status}); {text}{way_out}") from error
-    except HTTPError as error:
-        raise RunStopped(f"--hub {repository}: the Hub can't be reached ({error}){way_out}") from error
+    def _error(self, kind: type[AssayError], text: str) -> AssayError:
+        return kind(f"--hub {self.repository}: {text}{self.way_out}")

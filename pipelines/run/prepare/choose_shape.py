@@ -28,13 +28,17 @@ def preview_of(rows: RowSettings, sample: Sequence[object], *, unanswered: bool 
     shape = shape_of(rows, own_columns, sample, unanswered=unanswered)
     row_shape = RowShape(shape.name, rows.turns.value, own_columns, tuple(rows.columns.items()), unanswered)
     requests = [row_shape.requests(row) for row in sample]
+    # Decided once for the corpus, and part of its identity: row by row, a text that quotes a dialogue would be taken apart.
     if is_written_out(requests):
         row_shape, requests = replace(row_shape, written_out=True), list(map(take_apart, requests))
     return Preview(row_shape, sample, requests)
 
 
 def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns | None:
-    """The user's own columns, if the settings name any. Raises `SettingsError` if they name only prompt or response."""
+    """The user's own columns, if the settings name any.
+
+    Raises `SettingsError` if they name only prompt or response, or columns that say the same twice.
+    """
     prompt, responses, conversations = rows.prompt_column, rows.response_column or (), rows.conversation_column or ()
     if unanswered and responses:
         raise SettingsError("--response-column names candidates that are there, so it doesn't go with --policy")
@@ -53,6 +57,7 @@ def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns
         if len(conversations) > 1:
             raise SettingsError("--conversation-column names one conversation where a policy is to answer")
         return OwnColumns(conversations[0] if conversations else prompt, None, rows.system_column)
+    # One column may hold a list of responses, so that its name alone isn't the same as a tuple of one.
     response = responses if len(responses) > 1 else next(iter(responses), None)
     return OwnColumns(prompt, response, rows.system_column, conversations)
 
@@ -60,7 +65,10 @@ def own_columns_of(rows: RowSettings, *, unanswered: bool = False) -> OwnColumns
 def shape_of(
     rows: RowSettings, own_columns: OwnColumns | None, sample: Sequence[object], *, unanswered: bool = False
 ) -> Shape:
-    """The shape of the rows: the named one, or else detected from a sample. Raises a `UserError` if there is none."""
+    """The shape of the rows: the named one, or else detected from a sample.
+
+    Raises a `UserError` if there is none, or the settings name one that isn't for these rows.
+    """
     shapes, offered = (PROMPT_SHAPES, prompt_formats()) if unanswered else (SHAPES, formats())
     if rows.format is not None and rows.format not in offered:
         raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(offered)}")

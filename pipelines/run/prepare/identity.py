@@ -63,7 +63,10 @@ def scoring_identity(model: RewardModel, engine: EngineSettings) -> dict[str, An
 def open_score_store(
     path: str | None, model: RewardModel, engine: EngineSettings, output: str | None = None
 ) -> OpenStore | None:
-    """The store of `--store`, opened for a model; None without. Raises as `open_store`."""
+    """The store of `--store`, opened for a model; None without. Raises as `open_store`.
+
+    `output` is the folder of the run, in which the store may not lie: --overwrite would delete it.
+    """
     if path is None:
         return None
     return open_store(path, scoring_identity(model, engine), compares=model.family.compares, apart_from=output)

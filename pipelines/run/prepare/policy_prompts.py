@@ -18,7 +18,8 @@ from pipelines.run.prepare.score_requests import Preparation, parse_rows, render
 class PromptRow:
     """A row's prompt as messages and token ids, or the reason why it was rejected.
 
-    `ids` is empty for an endpoint, which tokenises by itself. `opening` is the opening reasoning tag that the ids end with.
+    `ids` is empty for an endpoint, which tokenises by itself. `opening` is the opening reasoning tag that the ids end with:
+    the policy's text then begins inside of its reasoning.
     """
 
     request: ScoreRequest
@@ -37,7 +38,6 @@ class PromptPreparation:
     system: str | None
 
     def rows(self, requests: Sequence[RowRequests | None]) -> list[PromptRow | None]:
-        """The prompt of each row; None stays None."""
         prompt_rows = [None if row is None else self._row(row) for row in requests]
         rendered = iter(self.rendered([row for row in prompt_rows if row is not None]))
         return [row and next(rendered) for row in prompt_rows]
@@ -59,7 +59,7 @@ class PromptPreparation:
         return PromptRow(replace(request, context=with_policy_system(request.context, self.system)))
 
 
-_NOTHING = ScoreRequest((), ())
+_NOTHING = ScoreRequest((), ())  # of a row that can't be read: not even its prompt has a hash
 _UNANSWERED = (Response(CANDIDATE, ""),)
 
 
@@ -79,5 +79,8 @@ def prepare_prompts(table: pa.Table, preparation: PromptPreparation) -> pa.Table
 
 
 def read_prompt_rows(table: pa.Table) -> list[PromptRow | None]:
-    """The rows of a table that `prepare_prompts` returned; None for a range without a row."""
+    """The rows of a table that `prepare_prompts` returned; None for a range without a row.
+
+    Only of tables of this run: a pickle from elsewhere could run anything.
+    """
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]

@@ -8,26 +8,26 @@ from typing import NamedTuple
 from actors.contracts.family import CRITERIA, OF_ROW, PRINCIPLE, REFERENCE
 from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
-from actors.records import Reason, ScoreRequest
+from actors.records import ScoreRequest
 from actors.text.reasoning import count_reasoning
 from actors.text.tool_calls import size_of
 from pipelines.data.formats import (
     RowRequests,
     RowShape,
+    calls_without_tools,
     check_column,
     explain_detection,
     note_repeated_prompts,
-    unread_texts,
+    passed_over,
     with_fields,
 )
 from pipelines.folders.scored_corpus.unscored import ADVICE, SAY_REASONING
 from pipelines.run.prepare.score_requests import Preparation, renderer
 
+# The share of responses of a sample that must be judgeable for a run to start: with fewer, the settings don't fit the rows.
 _LEAST_JUDGED = 0.1
-"""The share of responses of a sample that must be judgeable for a run to start."""
-_MOST_CHARACTERS, _MOST_PROMPTS = 4 * 2**20, 4000
-"""Of the prompts that are rendered, at most about a second's work."""
-_MAX_REASONS = 5
+_MOST_CHARACTERS, _MOST_PROMPTS = 4 * 2**20, 4000  # of the prompts that are rendered: about a second's work
+_MAX_REASONS = 5  # in a message; the most frequent ones
 
 
 class Preview(NamedTuple):
@@ -39,12 +39,10 @@ class Preview(NamedTuple):
 
     @property
     def requests(self) -> list[ScoreRequest]:
-        """All requests of the rows."""
         return [request for row in self.row_requests for request in row.requests]
 
     @property
     def looked(self) -> str:
-        """How many rows there are, for a message."""
         return f"{len(self.rows):,} rows looked at"
 
     def explain(self) -> str:
@@ -53,15 +51,16 @@ class Preview(NamedTuple):
         written = "Conversations in them that are written out as one text are taken apart" if is_written else ""
         unread = self._unread()
         beside = f"Not read, though it may belong to a conversation: {', '.join(map(ascii, unread))}" if unread else ""
+        calling = calls_without_tools(self.row_requests)
+        tools = f"{calling:,} rows call tools and name none: they are judged without `tools`" if calling else ""
         evidence = explain_detection(self.row_shape.shape, self.rows)
-        return ". ".join(filter(None, (evidence, written, beside, note_repeated_prompts(self.row_requests))))
+        return ". ".join(filter(None, (evidence, written, beside, tools, note_repeated_prompts(self.row_requests))))
 
     def _unread(self) -> list[str]:
-        """Fields beside the user's own columns that hold turns, passages or responses by their names."""
-        if self.row_shape.own_columns is None:
-            return []
-        rows = [row for row in self.rows if isinstance(row, dict)]
-        return sorted({name for row in rows for name in unread_texts(self.row_shape.shape, row)})
+        """Fields that hold turns, passages or responses by their names, and nothing that is read elsewhere."""
+        rows = zip(self.rows, self.row_requests, strict=True)
+        shape = self.row_shape.shape
+        return sorted({name for row, read in rows if isinstance(row, dict) for name in passed_over(shape, row, read)})
 
 
 def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequence[str] = ()) -> Preview:
@@ -81,6 +80,7 @@ def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequ
     for name in names:
         is_named = name in columns
         column = columns[name] if is_named else _default_column(name)
+        # A response column that happens to be called `reference` would be shown to the model as the right answer.
         if not is_named and column in judged:
             if name in needed:
                 raise SettingsError(f"{name} is what is judged: name another column for it with --field {name}=COLUMN")
@@ -134,6 +134,7 @@ def _check_comparable(preview: Preview, preparation: Preparation) -> None:
     family = preparation.model.family
     if not isinstance(family, Judge) or min(family.counts) == 1 or not preview.rows:
         return
+    # One is enough: a row with a single response is rejected by itself, and a whole corpus of them is a mistake.
     if not any(len(request.responses) > 1 for request in preview.requests):
         raise SettingsError(
             f"{preparation.model.model} compares the responses of a row, and none of the {preview.looked} has two; "
@@ -171,20 +172,15 @@ def _check_principles(preview: Preview, preparation: Preparation) -> None:
 
 
 def _check_judgeable(preview: Preview, preparation: Preparation) -> str:
+    # Prompts without responses aren't rendered here, so that all of them can be looked at.
     rows = preview.row_requests if preview.row_shape.unanswered else _affordable(preview.row_requests, preparation)
-    reasons = Counter[Reason]()
-    details: dict[Reason, str] = {}
-    for row in rows:
-        for rejected in row.rejected:
-            reasons[rejected.reason] += 1
-            details.setdefault(rejected.reason, rejected.detail)
+    rejections = [(rejected.reason, rejected.detail) for row in rows for rejected in row.rejected]
     if not preview.row_shape.unanswered:
         requests = [request for row in rows for request in row.requests]
-        rendered = renderer(preparation.model, preparation.render).render(requests)
-        for response in (response for request in rendered for response in request.responses):
-            if response.reason is not None:
-                reasons[response.reason] += 1
-                details.setdefault(response.reason, response.detail)
+        for request in renderer(preparation.model, preparation.render).render(requests):
+            rejections += [(each.reason, each.detail) for each in request.responses if each.reason is not None]
+    reasons = Counter(reason for reason, _ in rejections)
+    details = dict(reversed(rejections))  # of each reason the first
     responses = sum(len(row.names) for row in rows)
     if not reasons:
         return ""
@@ -210,6 +206,8 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
         for request in row.requests:
             count = family.question_count(request)
             prompts += count
+            # Each question repeats the context. Responses count once, though a judge that compares shows them more often.
             characters += count * sum(map(size_of, request.context))
             characters += sum(map(size_of, request.responses))
+    # Evenly spaced over the sample, whose rows are from several places of the corpus.
     return rows[:: 1 + int(max(prompts / _MOST_PROMPTS, characters / _MOST_CHARACTERS))]

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.engine.engine_arguments import check_installed
+from actors.engine.protocol import Task
 from actors.errors import OutputError, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
@@ -17,7 +18,7 @@ from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.readers import BLANK, raw_rows
 from pipelines.data.corpus.units import Unit
 from pipelines.data.formats import RowShape
-from pipelines.folders.run_folder.carried_columns import carried_columns, left_in_record, types_text
+from pipelines.folders.run_folder.carried_columns import carried_columns, types_text
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
 from pipelines.folders.run_folder.earlier_run import if_begun
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
@@ -27,7 +28,7 @@ from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
 
-# Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
+_PARTS = 200  # enough to show progress, few enough to list quickly; more where a part would have too many rows
 _MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
 _MIN_PART_ROWS_GENERATING = 8  # rows for a judge or a policy, which generate text: a row may take minutes
 _MAX_CALLS = 32  # parts that an actor works on at a time
@@ -40,18 +41,20 @@ _PREPARED_GROWTH = 4
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A resolved run."""
+    """What a run reads, how, and in which pieces.
+
+    `row_bytes` is an estimate of the mean size of a row in its file. `shape_found` are sentences for the user: the shape of
+    the rows, how many of the sample have it and can't be judged, and the like. `left_out` are paths in the input's folders
+    that aren't read.
+    """
 
     files: tuple[InputFile, ...]
     preparation: Preparation
     part_rows: int
     block_bytes: int
     row_bytes: float = 0.0
-    """An estimate of the mean size of a row in its file."""
     shape_found: str = ""
-    """Sentences for the user: the shape of the rows, how many of the sample have it and can't be judged, and the like."""
     left_out: Sequence[str] = ()
-    """Paths in the input's folders that aren't read."""
 
 
 def resolve(
@@ -74,6 +77,7 @@ def resolve(
     if settings.append and corpus.limit is not None:
         raise SettingsError("--append adds whole files, so it doesn't go with --limit")
     own_columns_of(corpus, unanswered=unanswered)  # for its errors, before any file is opened
+    # A file of the earlier run that has the same tag in its store isn't opened again.
     earlier = _read_earlier_manifest(settings)
     files, left_out, schemas = find_corpus(corpus.inputs, earlier=_earlier_files(earlier, corpus), notify=notify)
     if corpus.limit is not None:
@@ -94,16 +98,16 @@ def resolve(
         text=None if earlier is None else earlier.columns.text,  # as the parts in the folder do
     )
     columns = preparation.columns
+    # Of JSON all fields, also those that no column carries: the record goes into the part as it is.
     columns.check(name for row in objects for name in row)
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
-    min_part_rows = _MIN_PART_ROWS if not (model.task.writes or unanswered) else _MIN_PART_ROWS_GENERATING
-    parts = 200
+    min_part_rows, parts = _MIN_PART_ROWS_GENERATING if model.task.writes or unanswered else _MIN_PART_ROWS, _PARTS
     if settings.model.endpoint.batch:  # all parts at once, so that few batches hold all prompts
         min_part_rows, parts = _MIN_PART_ROWS, _MAX_CALLS
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / parts)))
     blocks = block_bytes(part_rows, row_bytes)
-    uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
+    uncarried = "" if columns.is_json else types_text(schemas.values(), columns.carried)
     published = model.family.knows(model.known_as)
     terms = f"{model.model}: {published.terms}" if published and published.terms else ""
     notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs), terms)
@@ -119,7 +123,10 @@ def resolve(
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
-    """The target size of a block in bytes: about one part of prepared rows, and less where rows are large."""
+    """The target size of a block in bytes: about one part of prepared rows, and less where rows are large.
+
+    `row_bytes` is the size of a row in its file.
+    """
     return min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(part_rows * row_bytes * _PREPARED_GROWTH)))
 
 
@@ -134,7 +141,8 @@ def preparation_of(
 ) -> Preparation:
     """How rows become prompts, and the columns of their responses.
 
-    `carried` are the input's columns. `text`: whether parts hold responses' texts; by default as the settings say.
+    `carried` are the input's columns, `reserved` further names that they may not have. `text`: whether parts hold responses'
+    texts; by default as the settings say.
     """
     family = model.family
     reasoning = model.reasoning_by(settings.render)
@@ -144,7 +152,7 @@ def preparation_of(
         settings.prefix,
         family.steps,
         reserved=reserved,
-        votes=family.gives_votes,
+        votes=family.task is Task.GENERATE,
         trace=model.judge.trace,
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
@@ -179,23 +187,24 @@ def _rows_and_bytes(files: Sequence[InputFile], sample: RowSample) -> tuple[floa
     if files and files[0].kind is FileKind.PARQUET:
         rows = sum(file.extent or 0 for file in files)
         return rows, sum(file.size for file in files) / max(rows, 1)
-    sizes = sample.record_bytes or [1]
+    sizes = sample.record_bytes or [1]  # of an empty file, whose rows are 0 by any size
     mean = sum(sizes) / len(sizes)
     return sum(file.size for file in files) / mean, mean
 
 
 def _limited_extents(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:
     """The extent of each file if only the first `limit` rows of the corpus count; None for a file that counts whole."""
-    uncarried = limit
+    missing = limit
     for file in files:
-        if uncarried == 0:
+        if missing == 0:
             yield 0
         elif file.kind is FileKind.PARQUET:
-            counted = min(uncarried, file.extent or 0)
-            uncarried -= counted
+            counted = min(missing, file.extent or 0)
+            missing -= counted
             yield counted
         else:
+            # Read and not estimated, as an extent is a promise: the audit demands parts that end exactly there.
             rows = (row for row in raw_rows(Unit(file, None), max_record_bytes) if row.note != BLANK)
-            first = list(itertools.islice(((row.start, row.end) for row in rows), uncarried))
-            uncarried -= len(first)
-            yield first[-1][1] if first and uncarried == 0 else None
+            ends = [row.end for row in itertools.islice(rows, missing)]
+            missing -= len(ends)
+            yield ends[-1] if ends and missing == 0 else None

@@ -32,10 +32,6 @@ class Preparation:
     row_shape: RowShape
     columns: Columns
 
-    def requests(self, row: object) -> RowRequests:
-        """The requests of a row; for a prompt, one request with an empty response as a placeholder."""
-        return self.row_shape.requests(row)
-
 
 class Outcome(NamedTuple):
     """The score of one response of a row, and its judged text.
@@ -63,6 +59,7 @@ class PreparedRow:
 
     def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
         """One outcome per response, in row order; `scores` are those of `requests`."""
+        # Names are unique within a row.
         by_name = {each.name: Outcome(each.name, None, Score.rejected(each.reason, each.detail)) for each in self.rejected}
         for request, request_scores in zip(self.requests, scores, strict=True):
             for response, score in zip(request.responses, request_scores, strict=True):
@@ -89,14 +86,18 @@ def parse_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[
 
 
 def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Columns) -> pa.Table:
-    """The table with a column of its rows' shapes; unchanged if they all have the same one."""
+    """The table with a column of its rows' shapes; unchanged if they all have the same one.
+
+    By that column an export reads each row back as it was read here.
+    """
     if not columns.mixed:
         return table
     return table.append_column(columns.prefix + SHAPE, pa.array([row and row.shape for row in rows], pa.string()))
 
 
 def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
-    """The `PreparedRow` of each row, pickled."""
+    """The `PreparedRow` of each row, pickled; None for a range without a row."""
+    # All of a block in one call, in which the renderer tokenises prompts with a common beginning side by side.
     requests = [request for row in rows if row is not None for request in row.requests]
     rendered = iter(renderer(preparation.model, preparation.render).render(requests))
     prepared = [None if row is None else _prepared(row, rendered, preparation) for row in rows]
@@ -114,7 +115,10 @@ def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation
 
 
 def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
-    """The rows of a table that `prepare` returned; None for a range without a row."""
+    """The rows of a table that `prepare` returned; None for a range without a row.
+
+    Only of tables of this run: a pickle from elsewhere could run anything.
+    """
     return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]
 
 
@@ -123,14 +127,9 @@ def reasoning_of(preparation: Preparation) -> Reasoning:
     return preparation.model.reasoning_by(preparation.render) or Reasoning.REJECT
 
 
-def strips_reasoning(preparation: Preparation) -> bool:
-    """Whether only final answers are judged, without reasoning."""
-    return reasoning_of(preparation) is Reasoning.STRIP
-
-
 def judged_text(text: str, preparation: Preparation) -> str:
     """A response's text as it is judged: without reasoning, if that is stripped. Control tokens are as they were written."""
-    return final_answer(text) if strips_reasoning(preparation) else text
+    return final_answer(text) if reasoning_of(preparation) is Reasoning.STRIP else text
 
 
 def renderer(model: RewardModel, render: RenderSettings) -> AnyRenderer:
@@ -151,6 +150,7 @@ def _json_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[
     ]
     rows = [_json_requests(value, row_shape, columns) for value in objects]
     fields = [value if isinstance(value, dict) else {} for value in objects]
+    # The record goes into the part byte by byte; its flat fields are columns beside it, for SQL.
     carried = [table.column(RECORD).combine_chunks()]
     for column in list(columns.carried)[1:]:
         carried.append(scalar_column([row.get(column.name) for row in fields], column.type))
@@ -183,6 +183,7 @@ def _parquet_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tup
     carried = columns.carried
     input_columns = table.select([name for name in table.column_names if name in carried.names])
     rows: list[RowRequests | None] = [row_shape.requests(row) for row in python_rows(input_columns)]
+    # A file that was written before a column was added has none: null, as in the rows of others that lack a value.
     carried_arrays = [
         carried_as(input_columns.column(column.name), column.type)
         if column.name in input_columns.column_names

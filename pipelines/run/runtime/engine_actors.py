@@ -4,20 +4,19 @@ Ray restarts an actor whose process died, on any node with room, and sends it th
 """
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import ray
 
 from actors.launch import placement
 
+# Each call is a thread with a group of up to 8 prompts: enough to fill an engine's batch.
 _CALLS_AT_A_TIME = 64
-"""Each is a thread with a group of up to 8 prompts: enough to fill an engine's batch."""
+# Per actor, whose work is on the GPU: on a small machine, the CPUs must be enough for readers and steps as well.
 _CPUS = 0.25
-"""Per actor, whose work is on the GPU: on a small machine, the CPUs must be enough for readers and steps as well."""
 
 
 @dataclass(frozen=True)
@@ -33,23 +32,14 @@ class Pool:
 
 
 @contextmanager
-def pool(
-    kind: type,
-    arguments: Sequence[Any],
-    named: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    size: int,
-    options: Mapping[str, Any],
-) -> Iterator[Pool]:
-    """`size` actors of the class `kind`, killed at the end of the block. `options` are Ray's, for their placement."""
+def pool(kind: type, *arguments: Any, size: int, options: Mapping[str, Any], **named: Any) -> Iterator[Pool]:
+    """`size` actors of the class `kind`, killed at the end of the block.
+
+    `options` are Ray's, for their placement; all other arguments are those of `kind`.
+    """
     remote: Any = ray.remote(kind)
-    actor = remote.options(
-        num_cpus=_CPUS,
-        max_restarts=-1,
-        max_task_retries=-1,
-        max_concurrency=_CALLS_AT_A_TIME,
-        **options,
-    )
+    # Without limits: the ledger counts deaths, and ends a run that has too many (`max_engine_deaths`).
+    actor = remote.options(num_cpus=_CPUS, max_restarts=-1, max_task_retries=-1, max_concurrency=_CALLS_AT_A_TIME, **options)
     actors = tuple(actor.remote(*arguments, **named) for _ in range(size))
     try:
         yield Pool(actors)

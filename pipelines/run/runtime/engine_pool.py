@@ -13,11 +13,11 @@ from actors.workers.crash_ledger import Ledger
 from pipelines.settings.run_settings import PoolSettings
 
 _MIN_CALLS, _MAX_CALLS = 4, 32  # concurrent batches in an actor, one thread each
+# The window in which equal contexts meet: so many times the engine's prompts, at most so many batches (of about 200 in a
+# run, so that engines that are ready later have work, too) and bytes.
 _WINDOW_PROMPTS, _WINDOW_CALLS, _WINDOW_BYTES = 16, 64, 2**28
-"""The window in which equal contexts meet: so many times the engine's prompts, at most so many batches (of about 200 in a
-run, so that engines that are ready later have work, too) and bytes."""
+# Maximum concurrent prompts of an engine with and without GPUs, unless max_num_seqs is set.
 _GPU_PROMPTS, _CPU_PROMPTS = 1024, 512
-"""Maximum concurrent prompts of an engine with and without GPUs, unless max_num_seqs is set."""
 
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int, window: int = 0) -> dict[str, Any]:
@@ -39,7 +39,10 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int, win
 
 
 def concurrent_calls(engine: EngineSettings, batch_rows: int) -> int:
-    """Batches that an engine has at a time: they hold twice its prompts, as some of them start, end and are written."""
+    """Batches that an engine has at a time: they hold twice its prompts, as some of them start, end and are written.
+
+    At least 4 and at most 32, each of which is a thread.
+    """
     batches = math.ceil(2 * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
     return min(max(_MIN_CALLS, batches), _MAX_CALLS)
 
@@ -62,6 +65,7 @@ def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:
     At most `max_replicas`.
     """
     room, grows = _room(engine), engine.autoscaled or not placement.engine_gpus(engine)
+    # Each engine of a shared pool is handed blocks whether it has started or not: those of one that never does would wait.
     count = pool.replicas or min(room, pool.max_replicas or room)
     return count if grows else min(count, room)
 
@@ -81,6 +85,7 @@ def engines_that_stay(engine: EngineSettings, pool: PoolSettings) -> int | None:
 
 def _bounds(engine: EngineSettings, pool: PoolSettings) -> dict[str, int]:
     """Arguments of `ActorPoolStrategy`: a fixed size, or bounds between which Ray Data scales with the waiting work."""
+    # Fixed even where nothing is set: Ray Data's default would grow the pool beyond the GPUs that there are.
     if pool.max_replicas is None:
         return {"size": pool.replicas or _room(engine)}
     min_size = pool.min_replicas or 1
@@ -95,7 +100,10 @@ def _room(engine: EngineSettings) -> int:
 
 
 def ledger(settings: PoolSettings) -> Any:
-    """A new ledger actor for the engine deaths of a pool. On the driver's node, so that no other node's loss ends it."""
+    """A new ledger actor for the engine deaths of a pool. On the driver's node, so that no other node's loss ends it.
+
+    Of an endpoint's pool it keeps what fails there.
+    """
     on_this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor: Any = ray.remote(Ledger)
     # Ray repeats calls whose answers are lost on a broken connection; without that, one such call ends the run. The ledger

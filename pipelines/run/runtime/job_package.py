@@ -24,12 +24,11 @@ from pipelines.settings.recipe import NAME, Recipe
 
 S = TypeVar("S", bound=Settings)
 
+# By the names of settings, at any depth of a recipe. A test demands that each text is in one of these or known for no path.
 FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill", "against"})
-"""Settings that name files and folders."""
+# Each a local folder, a built-in model, or a hub id.
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
-"""Settings that name a model: a local folder, a built-in model, or a hub id."""
-TEXTS = frozenset({"feedback_prompt", "edit_prompt", "labels"})
-"""Settings that name a small file that the job reads once, at its start."""
+TEXTS = frozenset({"feedback_prompt", "edit_prompt", "labels"})  # small files that the job reads once, at its start
 
 _PACKAGES = {name: Path(actors.__file__).parents[1] / name for name in ("actors", "assay", "pipelines")}
 
@@ -59,7 +58,8 @@ def job_package(recipe: Recipe) -> JobPackage:
     """The package of a recipe. Raises `UserError` if a text file or a built-in model that it names doesn't exist."""
     collector = _Collector()
     sent_recipe = _map_texts(recipe, collector.as_sent)
-    return JobPackage(sent_recipe, collector.moved, _code() | collector.files)
+    code = {name: file for package, folder in _PACKAGES.items() for name, file in _files(folder, package).items()}
+    return JobPackage(sent_recipe, collector.moved, code | collector.files)
 
 
 @dataclass
@@ -72,14 +72,19 @@ class _Collector:
     def as_sent(self, name: str, value: str) -> str:
         """The value of a setting in the job. Collects the file that the setting names, if it is sent along."""
         if name in FOLDERS or (name in MODELS and _is_here(value)):
-            benchmark, mark, path = value.partition("=")  # an evaluation's BENCHMARK=FILE
+            # An evaluation takes BENCHMARK=FILE, unless there is a folder of the whole name, such as day=1.
+            benchmark, mark, path = value.partition("=")
             is_named = name == "scored" and re.fullmatch(r"[\w-]+", benchmark) and not Path(value).exists()
             return f"{benchmark}={self._absolute(path)}" if mark and is_named else self._absolute(value)
         if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
             self.files |= _files(place, f"{BUILT_IN.name}/{place.name}")
         if name in TEXTS and not storage.is_remote(value):
-            self.files[f"{name}{Path(value).suffix}"] = _check_readable(name, value)
-            return f"{name}{Path(value).suffix}"
+            if not (file := Path(value).expanduser()).is_file():
+                raise SettingsError(
+                    f"{name}: {value} is no file; it is sent with the job, so it must be one on this machine"
+                )
+            self.files[f"{name}{file.suffix}"] = file
+            return f"{name}{file.suffix}"
         return value
 
     def _absolute(self, path: str) -> str:
@@ -90,15 +95,8 @@ class _Collector:
 
 
 def _is_here(model: str) -> bool:
-    """Whether a model names a folder of this machine, by the rules of `locate`."""
+    # By the rules of `locate`. Only for models: of a long text, such as a system prompt, the system refuses to look.
     return model.startswith((".", "~")) or Path(model).exists()
-
-
-def _check_readable(name: str, path: str) -> Path:
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise SettingsError(f"{name}: {path} is no file; it is sent with the job, so it must be one on this machine")
-    return file
 
 
 def _map_texts(settings: S, change: Callable[[str, str], str]) -> S:
@@ -121,12 +119,7 @@ def _change_value(name: str, value: object, change: Callable[[str, str], str]) -
             return value
 
 
-def _code() -> dict[str, Path]:
-    return {name: file for package, folder in _PACKAGES.items() for name, file in _files(folder, package).items()}
-
-
 def _files(folder: Path, name: str) -> dict[str, Path]:
-    """All files of a folder by their names in the archive, without `__pycache__`."""
     relative_paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
     return {
         f"{name}/{relative.as_posix()}": path
@@ -136,7 +129,6 @@ def _files(folder: Path, name: str) -> dict[str, Path]:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """A zip entry with a fixed date and fixed rights, so that the archive is reproducible."""
-    entry = zipfile.ZipInfo(name)
-    entry.external_attr = 0o644 << 16
+    entry = zipfile.ZipInfo(name)  # of 1980-01-01
+    entry.external_attr = 0o644 << 16  # the upper 16 bits are Unix' mode
     return entry

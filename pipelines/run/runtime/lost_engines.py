@@ -23,11 +23,11 @@ from actors.workers.engine_process import alive_nodes
 from pipelines.run.runtime.progress import Progress
 
 _CHECK_EVERY_S = 5.0
-_REPORT_EVERY_S = 0.5
+_REPORT_EVERY_S = 0.5  # Ray Data calls at every step, of which there are many a second
 _PLACE_S = 30.0  # on a busy machine, a process for which there is room takes up to 20 s to start
+# Wait before giving up: a new node may join within a minute, or an idle engine make room; a restart costs the start of all
+# engines.
 _GRACE_S = 60.0
-"""Wait before giving up: a new node may join within a minute, or an idle engine make room; a restart costs the start of all
-engines."""
 
 
 @contextlib.contextmanager
@@ -39,11 +39,12 @@ def watch_first_worker(
     Where all workers die at their start, Ray starts others for ever, and `EngineWatch` is never called.
     """
     ended = threading.Event()
+    # A ledger is an actor, so its first answer tells that a worker process has started.
     answers = [ledger.engine_starts.remote() for ledger in ledgers[:1]]
 
     def watch() -> None:
         deadline = time.monotonic() + patience_s
-        while not ended.is_set() and not ray.wait(answers, timeout=_REPORT_EVERY_S)[0]:
+        while answers and not ended.is_set() and not ray.wait(answers, timeout=_REPORT_EVERY_S)[0]:
             if time.monotonic() >= deadline:
                 node: Any = ray._private.worker._global_node
                 notify(
@@ -53,14 +54,12 @@ def watch_first_worker(
                 return
 
     thread = threading.Thread(target=watch, daemon=True)
-    if answers:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         ended.set()
-        if answers:
-            thread.join()  # a thread that calls Ray after its shutdown would end this process
+        thread.join()  # a thread that calls Ray after its shutdown would end this process
 
 
 class EngineWatch(ExecutionCallback):
@@ -99,12 +98,10 @@ class EngineWatch(ExecutionCallback):
             raise EnginesLost(f"{loss}, and found no other place")
 
     def after_execution_succeeds(self, executor: Any) -> None:
-        """Report what happened since the last report."""
-        self._report(time.monotonic())
+        self._report(time.monotonic())  # what happened since the last report
 
     def after_execution_fails(self, executor: Any, error: Exception) -> None:
-        """Report what happened since the last report, unless the ledgers are gone as well."""
-        with contextlib.suppress(ray.exceptions.RayError):
+        with contextlib.suppress(ray.exceptions.RayError):  # with their node, the ledgers may be gone as well
             self._report_events()
 
     def _report(self, now: float) -> None:
@@ -157,6 +154,7 @@ class EngineWatch(ExecutionCallback):
     def _report_restarts(self) -> None:
         ledger_restarts = ray.get([ledger.restarts.remote() for ledger in self._ledgers])
         restarts = sum(times for times, _ in ledger_restarts)
+        # A sum so far, and not a line for each: a pool may lose many engines with one node.
         if restarts > self._reported_restarts:
             self._reported_restarts = restarts
             last = max(ledger_restarts)[1]

@@ -17,11 +17,11 @@ from pipelines.data.corpus.readers import bytes_per_position
 from pipelines.folders.run_folder.part import Part
 from pipelines.run.runtime.screens import Notebook, Screen, Terminal, screen
 
-_MEASURED_FILES = 10
+_MEASURED_FILES = 10  # of a kind, read at their start to guess the bytes of a position: of a million it would take hours
 _MIN_SAMPLES = 8  # parts before a speed is shown
 _RECENT = 100  # parts that the speed is measured over, if there are as many
-_MOST_ESTIMATED = 0.99
-_SHOWN_REASONS = 3
+_MOST_ESTIMATED = 0.99  # 100 % would say that the run is over
+_SHOWN_REASONS = 3  # more wouldn't fit into a terminal's line
 
 
 class Progress:
@@ -44,19 +44,11 @@ class Progress:
     def noted(self, text: str) -> None:
         """A message for a person, such as what is waited for, or engines that died."""
 
-
-class EnsembleProgress(Progress):
-    """Receives the events of an ensemble and, in between, those of its members' runs."""
-
     def member(self, name: str, model: str, number: int, count: int) -> None:
-        """The run of member `number` (from 1) of `count` begins."""
+        """Of several models: the run of member `number` (from 1) of `count` begins, and its events follow."""
 
     def combined(self, done: int, count: int) -> None:
-        """`done` of `count` responses are combined."""
-
-
-class NoProgress(EnsembleProgress):
-    """Shows nothing."""
+        """Of several models: `done` of `count` responses are combined."""
 
 
 class ForwardingProgress(Progress):
@@ -81,29 +73,13 @@ class ForwardingProgress(Progress):
         self._progress.noted(text)
 
 
-class _Speed(NamedTuple):
-    """Mean amounts per second, over `seconds`."""
+class _Amounts(NamedTuple):
+    """What a session has done so far, or does per second; bytes count the input of earlier sessions, too."""
 
-    seconds: float
     bytes: float
     rows: float
     responses: float
     tokens: float
-
-
-class _Sample(NamedTuple):
-    """The totals at a moment: `at` in seconds of a monotonic clock."""
-
-    at: float
-    bytes: float
-    rows: float
-    responses: float
-    tokens: float
-
-    def speed_since(self, other: "_Sample") -> _Speed:
-        """The mean speed between the other sample and this one."""
-        seconds = max(self.at - other.at, 1e-9)
-        return _Speed(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
 
 
 class Meter:
@@ -130,29 +106,28 @@ class Meter:
         self.responses = 0
         self.tokens = 0
         self.reasons: Counter[str] = Counter()
-        self._began = now
-        self._start = _Sample(now, self._bytes, 0, 0, 0)
+        self._began = self._ready_at = now
+        self._bytes_before = self._bytes
         self._load: tuple[int, int] | None = None
-        self._samples: deque[_Sample] = deque(maxlen=_RECENT)
+        self._samples: deque[tuple[float, _Amounts]] = deque(maxlen=_RECENT)
 
     def add(self, part: Mapping[str, Any], now: float) -> None:
-        """Add a part that was committed at `now`."""
         self._bytes += self._bytes_of(Part.of_report(part))
         self.rows += part["rows"]
         self.responses += part["scored"] + part["rejected"] + part["failed"]
         self.tokens += part["tokens"]
+        # A new counter, as the display's thread may be reading the present one: load is noted beside parts.
         self.reasons = self.reasons + Counter(json.loads(part["reasons"]))
-        self._samples.append(self._now_done(now))
+        self._samples.append((now, _Amounts(self._bytes, self.rows, self.responses, self.tokens)))
 
     def load(self, answered: int, under_way: int, ready_at: float) -> None:
         """Note the engines' load, and that the first was ready at this moment: speeds begin there."""
         if self._load is None:
-            self._start = self._start._replace(at=ready_at)
+            self._ready_at = ready_at
         self._load = answered, under_way
 
     @property
     def has_parts(self) -> bool:
-        """Whether this session has committed any."""
         return bool(self._samples)
 
     def complete(self) -> None:
@@ -167,7 +142,7 @@ class Meter:
     def line(self, now: float, over: bool = False) -> str:
         """All known figures in one line; `over`: the mean speed since engines were ready, and the session's duration."""
         recent = None if over else self._recent_speed()
-        speed = recent or self._now_done(now).speed_since(self._start)
+        speed = recent or self._mean_speed(now)
         pieces = [_percent(self.share()), f"{self.responses:,} responses"]
         if self.responses:
             pieces.append(f"{speed.responses:,.0f}/s")
@@ -190,7 +165,7 @@ class Meter:
 
     def figures(self, now: float) -> dict[str, float]:
         """The figures for a log: the share done, counts of this session, and amounts per second, of late where known."""
-        speed = self._recent_speed() or self._now_done(now).speed_since(self._start)
+        speed = self._recent_speed() or self._mean_speed(now)
         return {
             "done_share": self.share(),
             "rows": self.rows,
@@ -202,24 +177,26 @@ class Meter:
             "tokens_per_s": speed.tokens,
         }
 
-    def _now_done(self, now: float) -> _Sample:
-        return _Sample(now, self._bytes, self.rows, self.responses, self.tokens)
+    def _mean_speed(self, now: float) -> _Amounts:
+        seconds = max(now - self._ready_at, 1e-9)  # no division by zero where the first part is there with the first engine
+        amounts = (self._bytes - self._bytes_before, self.rows, self.responses, self.tokens)
+        return _Amounts(*(amount / seconds for amount in amounts))
 
-    def _recent_speed(self) -> _Speed | None:
-        """The recent speed; None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
-        samples = tuple(self._samples)
-        if len(samples) < _MIN_SAMPLES or samples[0].at == samples[-1].at:
+    def _recent_speed(self) -> _Amounts | None:
+        """None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
+        samples = tuple(self._samples)  # in one step, as the other thread may add a part meanwhile
+        moments, totals = [moment for moment, _ in samples], [amounts for _, amounts in samples]
+        if len(moments) < _MIN_SAMPLES or moments[0] == moments[-1]:
             return None
-        moments, *totals = zip(*samples, strict=True)
-        slopes = (statistics.linear_regression(moments, amounts).slope for amounts in totals)
-        return _Speed(moments[-1] - moments[0], *slopes)
+        return _Amounts(*(statistics.linear_regression(moments, amounts).slope for amounts in zip(*totals, strict=True)))
 
-    def _eta(self, speed: _Speed | None) -> str:
+    def _eta(self, speed: _Amounts | None) -> str:
         remaining = max(0.0, self._total - self._bytes)
         if not remaining:
             return "no ETA: the input is larger than was estimated" if self._is_estimate else f"ETA {duration(0)}"
         if speed is not None and speed.bytes > 0:
             return f"ETA {duration(remaining / speed.bytes)}"
+        # Parts that all came at one moment have no slope: it isn't their number that is lacking.
         few = len(self._samples) < _MIN_SAMPLES
         return f"ETA known after {_MIN_SAMPLES} parts" if few else "ETA when parts come one after another"
 
@@ -228,13 +205,13 @@ class Meter:
         return float(sum((piece.end - piece.start) * self._weights.get(file, 0.0) for file, piece in pieces))
 
 
-def watched() -> EnsembleProgress:
+def watched() -> Progress:
     """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
     shown = screen(sys.stderr)
-    return TerminalProgress(shown=shown) if isinstance(shown, Terminal | Notebook) else NoProgress()
+    return TerminalProgress(shown=shown) if isinstance(shown, Terminal | Notebook) else Progress()
 
 
-class TerminalProgress(EnsembleProgress):
+class TerminalProgress(Progress):
     """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
 
     def __init__(
@@ -249,7 +226,7 @@ class TerminalProgress(EnsembleProgress):
         self._planned: str | None = None
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
-        """See `EnsembleProgress`. Every later line begins with the member's name."""
+        """See `Progress`. Every later line begins with the member's name."""
         self._about = f"{name}: "
         self.noted(f"{model}, model {number} of {count}")
 
@@ -306,7 +283,7 @@ class TerminalProgress(EnsembleProgress):
 
 
 def _percent(share: float) -> str:
-    """A share as per cent, rounded down: 100% is all. 1e-9, relative: shares are sums of floats."""
+    # Rounded down, so that 100% is all; by 1e-9, relative, more than the share, which is a sum of floats.
     return f"{math.floor(share * 100 * (1 + 1e-9)):3d}%"
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.scored_corpus.summary import Summary
@@ -10,26 +9,21 @@ from pipelines.run.runtime.progress import Progress
 from pipelines.settings.run_settings import JudgingSettings
 
 
-class RunFacts(NamedTuple):
-    """What is known of a run when it starts: all that decides its numbers, and the settings of this session."""
-
-    settings: JudgingSettings
-    manifest: Manifest
-
-
 class RunObserver:
-    """Watches one run. Every method does nothing here; a subclass has those that it needs."""
+    """Watches one run. Every method does nothing here; a subclass has those that it needs.
 
-    def check(self, output: str) -> None:
-        """Raise `UserError` if it can't watch a run into this folder. Called before anything is read."""
+    `check` raises a `UserError` before anything is read, if it can't watch a run into this folder, `started` if it can't
+    watch this run after all. `finished` is called when all parts are there and summed up, and not after an error.
+    """
+
+    def check(self, output: str) -> None: ...
 
     @contextmanager
-    def started(self, run: RunFacts, progress: Progress) -> Iterator[Progress]:
+    def started(self, settings: JudgingSettings, manifest: Manifest, progress: Progress) -> Iterator[Progress]:
         """A context for the duration of the run; gives the progress that the run reports to from here on.
 
-        Raises a `UserError` if it can't watch this run after all.
+        The manifest holds all that decides the run's numbers, `settings` are those of this session.
         """
         yield progress
 
-    def finished(self, summary: Summary) -> None:
-        """All parts are there and are summed up."""
+    def finished(self, summary: Summary) -> None: ...

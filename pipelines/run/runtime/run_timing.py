@@ -26,7 +26,7 @@ from pipelines.run.runtime.engine_pool import engines_that_stay
 from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
-_WHEN = re.compile(r"\d{20}")
+_WHEN = re.compile(r"\d{20}")  # the time in a note's name; without it, as of a copy, a note would count twice
 
 
 class _SessionNote(BaseModel):
@@ -48,7 +48,10 @@ class RunWork:
 
     `seconds` run from the start of the engines to the end of the session. `starting` are those of them before the first
     engine was ready, summed over sessions, and `start` is their mean per session that committed a part. Engines and
-    GPU-hours are known only if the number of engines is constant. For a run in turns all of it covers the judging only.
+    GPU-hours are known only if the number of engines is constant. `noise` is that of batching, as far as sessions measured
+    it. `computed_tokens` are those of prompts that went through the model, in sessions that weren't killed, and without
+    those of `retry`; `cached_tokens` came from the engines' prefix caches, or went through the model with an equal prompt
+    or in a longer one. For a run in turns all of it covers the judging only.
     """
 
     seconds: float | None = None
@@ -58,11 +61,8 @@ class RunWork:
     gpu_hours: float | None = None
     why: str | None = None
     noise: BatchNoise | None = None
-    """That of batching, as far as sessions measured it."""
     computed_tokens: int = 0
-    """Prompt tokens that went through the model, in sessions that weren't killed, and without those of `retry`."""
     cached_tokens: int = 0
-    """Those that came from the engines' prefix caches, or went through the model with an equal prompt or in a longer one."""
 
 
 class _PartRecorder(ForwardingProgress):
@@ -74,7 +74,6 @@ class _PartRecorder(ForwardingProgress):
         self.tokens = self.cached_tokens = 0
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         self.parts.add((part["file"], part["start"]))
         if "cached_tokens" in part:  # not of a part that `retry` writes again: its tokens are an earlier session's
             self.tokens += part["tokens"]
@@ -102,6 +101,7 @@ def time_session(
     start, constant, is_whole, goes_on = time.time(), True, False, False
     try:
         yield recorder
+        # The GPUs of a cluster may come and go during a session, so what was planned is computed again at its end.
         constant, is_whole, goes_on = _planned_engines(settings) == expected, True, True
     except EnginesLost:
         constant, goes_on = False, True
@@ -117,6 +117,7 @@ def time_session(
                 note = _SessionNote(
                     seconds=end - start,
                     starting=starts and (starts.at or end) - start,
+                    # After an error the folder is listed: workers have committed parts that the driver wasn't told of.
                     parts=max(len(recorder.parts), 0 if is_whole else len(parts.listing()) - before),
                     engines=engines,
                     gpus=engines and engines * gpus if gpus else 0,
@@ -124,6 +125,7 @@ def time_session(
                     computed_tokens=recorder.tokens - recorder.cached_tokens,
                     cached_tokens=recorder.cached_tokens,
                 )
+                # Nanoseconds, with zeros before them: names sort by time.
                 name = parts.note_name(f"{time.time_ns():020d}", ".json")
                 parts.sessions_folder.replace(name, note.model_dump_json().encode())
 
@@ -143,15 +145,18 @@ def read_run_work(parts: Parts, part_count: int) -> RunWork:
             notes.append(_SessionNote.model_validate_json(folder.read(name)))
         except ValidationError:  # truncated, as after a power cut or on a full disk
             unreadable.append(folder.file(name))
-    noise = largest_noise(note.noise for note in notes if note.noise is not None)
-    computed, cached = (sum(getattr(note, name) for note in notes) for name in ("computed_tokens", "cached_tokens"))
-    work = RunWork(noise=noise, computed_tokens=computed, cached_tokens=cached)
+    work = RunWork(
+        noise=largest_noise(note.noise for note in notes if note.noise is not None),
+        computed_tokens=sum(note.computed_tokens for note in notes),
+        cached_tokens=sum(note.cached_tokens for note in notes),
+    )
     if unreadable:
         return replace(work, why=f"a session's note can't be read ({unreadable[0]}): its duration is unknown")
     noted_parts = sum(note.parts for note in notes)
     if noted_parts < part_count:
         parts_unknown = f"{part_count - noted_parts:,} of {part_count:,} parts"
         return replace(work, why=f"a session was killed: the duration of {parts_unknown} is unknown")
+    # A session that was stopped while its engines started says nothing of how long a start takes, or how many there are.
     working = [note for note in notes if note.parts]
     engines = {note.engines for note in working}
     are_gpus_known = all(note.gpus is not None for note in notes)
@@ -167,5 +172,4 @@ def read_run_work(parts: Parts, part_count: int) -> RunWork:
 
 
 def _planned_engines(settings: JudgingSettings) -> int | None:
-    """The number of engines, if it is constant."""
     return engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None

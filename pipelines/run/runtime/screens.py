@@ -9,24 +9,23 @@ from rich.console import Console
 
 
 class Log:
-    """A stream of whole lines."""
+    """A stream of whole lines.
 
-    every_s = 10.0
-    """The least time between two states of the progress line."""
+    `show` gives the progress line's next state, `keep` a line that stays, in its place; `end` leaves the progress line as it
+    is, so that the next one begins below it. `every_s` is the least time between two states of the progress line.
+    """
+
+    every_s = 10.0  # a log is kept: a line for each part would be thousands
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def show(self, text: str) -> None:
-        """Show the progress line's next state."""
         self._write(f"{text}\n")
 
-    def keep(self, text: str) -> None:
-        """Show a line that stays, in place of the progress line."""
-        self._write(f"{text}\n")
+    keep = show
 
-    def end(self) -> None:
-        """Leave the progress line as it is: the next one begins below it."""
+    def end(self) -> None: ...
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
@@ -39,7 +38,7 @@ class Terminal(Log):
     every_s = 0.0
 
     def show(self, text: str) -> None:
-        self._write(f"\r\x1b[2K{text}")
+        self._write(f"\r\x1b[2K{text}")  # to the line's begin, and clear it: the state before may be longer
 
     def keep(self, text: str) -> None:
         self._write(f"\r\x1b[2K{text}\n")
@@ -51,10 +50,10 @@ class Terminal(Log):
 class Notebook:
     """The output of a notebook's cell: an output for each line, the last of which is replaced. Saved with the notebook."""
 
-    every_s = 0.5
+    every_s = 0.5  # each state is a message to the browser
 
     def __init__(self) -> None:
-        self._shown: str | None = None
+        self._shown: str | None = None  # the id of the output that the next line replaces
 
     def show(self, text: str) -> None:
         update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -17,11 +18,10 @@ import ray
 from ray._private import auto_init_hook
 
 from actors.engine import fork_server
-from pipelines.run.runtime.private_ray import ray_files
 from pipelines.run.runtime.private_ray.ray_start import start_ray
 
+# Prefixes of Ray Data's threads that call Ray: the one that executes a dataset, and the one that fetches its output.
 _THREADS = ("StreamingExecutor-", "iter_threaded")
-"""Prefixes of Ray Data's threads that call Ray: the one that executes a dataset, and the one that fetches its output."""
 _THREADS_END_S = 30.0
 _stop_requested = threading.Event()
 
@@ -39,7 +39,8 @@ def import_vllm(engine_is_vllm: bool) -> None:
 def ray_session(with_vllm: bool = False) -> Iterator[None]:
     """A context with an initialised Ray. One that is initialised already is used, and left running.
 
-    `with_vllm`: vLLM engines will be started, so vLLM is imported for them while a private Ray starts.
+    `with_vllm`: vLLM engines will be started, so vLLM is imported for them while a private Ray starts. Raises `RunStopped`
+    if Ray doesn't start, and `KeyboardInterrupt` in the block after SIGTERM as after Ctrl-C.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if "RAY_ADDRESS" not in os.environ:
@@ -56,7 +57,7 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
         if "RAY_ADDRESS" in os.environ
         else {"address": "local", "num_cpus": max(2, os.cpu_count() or 2), "include_dashboard": False}
     )
-    in_main_thread = threading.current_thread() is threading.main_thread()
+    in_main_thread = threading.current_thread() is threading.main_thread()  # Python sets handlers of signals in no other
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     _stop_requested.clear()
     import_vllm(with_vllm)
@@ -66,14 +67,26 @@ def ray_session(with_vllm: bool = False) -> Iterator[None]:
         # Ray's handler of SIGTERM prints a stack trace. A cluster stops a job with it, which must act like Ctrl-C.
         signal.signal(number, _stop)
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # it logs every dataset's plan; its errors are raised as well
-    with ray_files.hold_folder(Path(context.address_info["session_dir"])) if private else contextlib.nullcontext():
+    try:
+        yield
+    finally:
         try:
-            yield
-        finally:
             _end_executions()
             ray.shutdown()
             for number, handler in handlers.items() if in_main_thread else ():
                 signal.signal(number, handler)
+        finally:
+            if private:
+                _delete(Path(context.address_info["session_dir"]))  # Ray leaves it in its temporary folder for ever
+
+
+def _delete(folder: Path) -> None:
+    # For 2 s, in which ending workers still write to their logs.
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.1)
 
 
 def quiet_implicit_ray() -> None:

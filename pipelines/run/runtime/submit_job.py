@@ -24,16 +24,14 @@ from pipelines.settings.recipe import NAME
 
 ENTRYPOINT = f"python -m assay run {NAME}"
 
+# Time for a job to stop by itself, instead of Ray's 3 s: it must end its engines and remove its placement groups.
 _STOP_WAIT_S = 30
-"""Time for a job to stop by itself, instead of Ray's 3 s: it must end its engines and remove its placement groups."""
-_QUIET_S = 60.0
-"""Silence of the log after which the connection is opened again: it may be gone without a notice."""
+_QUIET_S = 60.0  # silence of the log after which the connection is opened again: it may be gone without a notice
 _RETRY_S = 2.0
-_PATIENCE_S = 600.0
-"""Time without an answer from the cluster after which following ends."""
+_PATIENCE_S = 600.0  # time without an answer from the cluster after which following ends
 
+# What Ray's client and its libraries raise for a broken connection or an invalid answer. A timeout is an OSError.
 _BROKEN = (OSError, RuntimeError, RayError, aiohttp.ClientError)
-"""What Ray's client and its libraries raise for a broken connection or an invalid answer. A timeout is an OSError."""
 
 
 def connect(address: str | None) -> JobSubmissionClient:
@@ -58,7 +56,11 @@ def connect(address: str | None) -> JobSubmissionClient:
 
 
 def submit(client: JobSubmissionClient, package: JobPackage, name: str | None, notify: Callable[[str], None]) -> str:
-    """Send a job; returns its submission id. Raises `SettingsError` if the cluster doesn't accept it."""
+    """Send a job; returns its submission id.
+
+    `notify` receives the size of what is sent. Raises `SettingsError` if the cluster doesn't accept the job, as when it has
+    one of this name.
+    """
     with tempfile.TemporaryDirectory(prefix="assay-job-") as folder:
         archive = Path(folder, "job.zip")
         size = package.write(archive)
@@ -99,7 +101,7 @@ async def follow(
         else:
             lost_since = None
             if details.status.is_terminal():
-                await log.rest()
+                await log.show_end()
                 return details
         await asyncio.sleep(_RETRY_S)
 
@@ -124,21 +126,24 @@ class _Log:
         except _BROKEN:
             return
 
-    async def rest(self) -> None:
-        """Show the rest of the log of a job that has ended, which a broken connection may have missed."""
+    async def show_end(self) -> None:
+        """Of a job that has ended, show what a broken connection may have missed of its log."""
         try:
             self._show_from(0, await asyncio.to_thread(self._client.get_job_logs, self._job))
         except _BROKEN:
             return
 
-    def _show_from(self, at: int, text: str) -> None:
-        if at + len(text) > self._shown:
-            self._show(text[max(0, self._shown - at) :])
-            self._shown = at + len(text)
+    def _show_from(self, start: int, text: str) -> None:
+        if start + len(text) > self._shown:
+            self._show(text[max(0, self._shown - start) :])
+            self._shown = start + len(text)
 
 
 def exit_code(end: JobDetails) -> int:
-    """The exit code of a command that followed a job: the job's own; 130 if it was stopped, 3 if it failed without one."""
+    """The exit code of a command that followed a job: the job's own; 130 if it was stopped, 3 if it failed without one.
+
+    130 is that of Ctrl-C, and 3 that of a run which ended early and can be resumed.
+    """
     if end.status is JobStatus.STOPPED:
         return 130
     code = end.driver_exit_code

@@ -5,7 +5,7 @@ For a single task, starting Ray would take longer than the task.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 
@@ -17,30 +17,28 @@ _TASKS = 1000
 """Maximum tasks submitted to Ray at a time. They queue there for CPUs, and an autoscaler sees the demand."""
 
 
-class Workers(Protocol):
-    """Runs module-level functions on picklable arguments."""
+class Workers:
+    """Runs module-level functions on picklable arguments: here in this process, one after another."""
 
     def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """Call the function with each tuple of arguments, and yield the results in any order."""
+        """Call the function with each tuple of arguments, and yield the results.
+
+        A subclass may yield them in any order.
+        """
+        return (function(*call) for call in arguments)
 
 
 @contextmanager
 def workers(tasks: int) -> Iterator[Workers]:
     """Workers for `tasks` concurrent tasks: this process for one, Ray for more."""
     if tasks < 2:
-        yield _InProcess()
+        yield Workers()
         return
     with ray_session():
         yield OnRay()
 
 
-class _InProcess:
-    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        for call in arguments:
-            yield function(*call)
-
-
-class OnRay:
+class OnRay(Workers):
     """Workers on a running Ray. References to objects in its store, as arguments, arrive as these objects.
 
     After an error, tasks that run go on to their end, and those that wait for a CPU end at their beginning, once the caller
@@ -49,10 +47,10 @@ class OnRay:
     """
 
     def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """See `Workers`."""
         task: Any = ray.remote(_run_while_held).options(name=getattr(function, "__name__", repr(function)))
         run_tickets = tickets()
         running: list[Any] = []
+        # As results come, not as tasks were submitted: a slow task would hold back what is made of the others.
         try:
             for call in arguments:
                 if len(running) == _TASKS:
@@ -63,12 +61,13 @@ class OnRay:
                 done, running = ray.wait(running)
                 yield from ray.get(done)
         except ray.exceptions.RayError as error:
+            # A task's exception arrives inside of Ray's `RayTaskError`, as its cause.
             cause = getattr(error, "cause", None)
             raise (cause if isinstance(cause, AssayError) else RunStopped(f"a task failed: {error}")) from error
 
 
 def _run_while_held(run_tickets: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, unless the run that wants it has ended. Raises `RunStopped` then."""
+    # A task that waited for a CPU may begin after its run has failed and another run has taken the folder.
     for folder_ticket in run_tickets:
         folder_ticket.check()
     return function(*arguments)

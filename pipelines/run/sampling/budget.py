@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from pipelines.settings.run_settings import DrawSettings
 
-FEWEST_FOR_SPREAD = 4
-"""Rewards needed before their standard deviation is used to predict a gain."""
+FEWEST_FOR_SPREAD = 4  # rewards needed before their standard deviation is used to predict a gain
 
 
 @dataclass(frozen=True, slots=True)

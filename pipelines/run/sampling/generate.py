@@ -23,11 +23,10 @@ from pipelines.run.prepare.policy_prompts import PromptRow
 from pipelines.run.runtime.engine_actors import Pool
 
 _MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
+# The user turn of a probe. Sampling settings are those of the run, so that a setting which is refused shows at once.
 _PROBE = "Hello"
-"""The user turn of a probe. Sampling settings are those of the run, so that a setting which is refused shows at once."""
-
+# Fields of a model's card that identify it. In vLLM `root` is the path of the weights, `parent` the base of an adapter.
 _CARD_FIELDS = ("id", "root", "parent")
-"""Fields of a model's card that identify it. In vLLM `root` is the path of the weights, `parent` the base of an adapter."""
 
 _COLUMNS = (ROW, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
 
@@ -63,16 +62,17 @@ class FromPool:
 
 @dataclass(frozen=True)
 class FromEndpoint:
-    """An OpenAI-compatible endpoint. The key is the environment's OPENAI_API_KEY, on the machines that do the work."""
+    """An OpenAI-compatible endpoint. The key is the environment's OPENAI_API_KEY, on the machines that do the work.
+
+    `name` is the model's name there. `ledger` is the actor that keeps, for the user, what fails there.
+    """
 
     settings: PolicySettings
     name: str
-    """The model's name there."""
     at_a_time: int
     timeout_s: float
     patience_s: float
     ledger: Any = None
-    """The ledger actor that keeps, for the user, what fails there; without one nobody is told."""
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         """See `FromPool.generate`.
@@ -95,11 +95,12 @@ class FromEndpoint:
 
         try:
             return await self._endpoint.ask(draw)
-        except EndpointFault as fault:
-            return replace(_refused(fault), retries=next(times) - 1)
+        except EndpointFault as fault:  # of this request alone: what fails for all raises through `ask`
+            cause = fault.text if len(fault.text) <= _MOST_CAUSE else f"{fault.text[:_MOST_CAUSE]}..."
+            return replace(failed_candidate(fault.reason, cause), retries=next(times) - 1)
 
     async def _send(self, messages: Any, seed: int) -> GeneratedCandidate:
-        """Send one request, once. Raises `EndpointFault`."""
+        """One request, once. Raises `EndpointFault`."""
         settings = self.settings
         body = {
             "model": self.name,
@@ -107,7 +108,7 @@ class FromEndpoint:
             "max_tokens": settings.policy_max_tokens,
             "temperature": settings.policy_temperature,
             "top_p": settings.policy_top_p,
-            **({"stop": list(settings.policy_stop)} if settings.policy_stop else {}),
+            **({"stop": list(settings.policy_stop)} if settings.policy_stop else {}),  # some endpoints refuse an empty list
             "seed": seed,
         }
         longest = settings.policy_max_tokens
@@ -146,12 +147,6 @@ def served_by(settings: PolicySettings) -> dict[str, Any]:
     return {field: card[field] for card in matches[:1] for field in _CARD_FIELDS if card.get(field) is not None}
 
 
-def _refused(fault: EndpointFault) -> GeneratedCandidate:
-    """The candidate of a request that an endpoint refuses or breaks on, with the HTTP status and the words of the last."""
-    cause = fault.text if len(fault.text) <= _MOST_CAUSE else f"{fault.text[:_MOST_CAUSE]}..."
-    return failed_candidate(fault.reason, cause)
-
-
 @dataclass(frozen=True)
 class FromFolder:
     """Candidates that an earlier run has drawn and committed unjudged."""
@@ -160,7 +155,10 @@ class FromFolder:
     prefix: str
 
     def at(self, file: int, stretch: Range) -> "DrawnCandidates":
-        """The candidates of a stretch of a file. Raises `SourceError` if a part can't be read."""
+        """The candidates of a stretch of a file, in the order in which they were drawn.
+
+        Raises `SourceError` if a part can't be read.
+        """
         by_row: dict[str, list[GeneratedCandidate]] = {}
         names = [self.prefix + name for name in _COLUMNS]
         for part in self.parts.listing():
@@ -192,8 +190,3 @@ def _restore_candidate(row: dict[str, Any]) -> GeneratedCandidate:
     """The candidate of a row. Its prompt tokens are 0: the run that drew it has counted them."""
     reason = None if row[REASON] == Reason.UNJUDGED else Reason(row[REASON])
     return GeneratedCandidate(row[CANDIDATE] or "", row[FINISH_REASON], row[CANDIDATE_TOKENS] or 0, 0, 0, reason)
-
-
-def batches(rows: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Rows in groups of `size`, each of which is one call to an engine; the last group may be smaller."""
-    return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -26,7 +26,6 @@ from pipelines.settings.run_settings import (
     DatasetSampleSettings,
     DrawSettings,
     PoolSettings,
-    RowSettings,
     SampleSettings,
     Turns,
 )
@@ -37,12 +36,18 @@ Sampling = SampleSettings | RefineSettings | DatasetSampleSettings
 
 
 def policy_of(settings: PolicySettings) -> Policy | None:
-    """The policy as workers need it; None for an endpoint. Raises `ModelError`."""
+    """The policy as workers need it; None for an endpoint, which tokenises by itself.
+
+    Raises `ModelError` if the model can't be one.
+    """
     return None if settings.is_endpoint else resolve_policy(settings)
 
 
 def policy_identity(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
-    """All that determines the policy's texts, for the run's identity; `engine` holds the settings of its engines."""
+    """All that determines the policy's texts, for the run's identity; `engine` holds the settings of its engines.
+
+    Of an endpoint, what it says of its model: weights behind an address can't be pinned. Raises as `served_by`.
+    """
     if policy is None:
         return {**settings.recorded(), "served": served_by(settings) or None}
     return {**settings.recorded(), **policy.identity_on(engine)}
@@ -61,7 +66,8 @@ def check(settings: Sampling, texts: int) -> None:
             "--max-replicas is for scoring: here a prompt keeps to one engine and its cache, so engines don't come and go; "
             "give --set replicas=... and --set policy_replicas=..."
         )
-    if rows_of(settings).turns is not Turns.FINAL:
+    rows = settings.rows if isinstance(settings, DatasetSampleSettings) else settings.corpus
+    if rows.turns is not Turns.FINAL:
         raise SettingsError("--set turns=all judges what the rows hold, and with --policy their last turn is drawn anew")
     if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision or policy.policy_chat_template):
         raise SettingsError(
@@ -72,7 +78,10 @@ def check(settings: Sampling, texts: int) -> None:
 
 
 def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSettings) -> None:
-    """Raise `SettingsError` if the policy's template has a mark of reasoning, and `reasoning` isn't set."""
+    """Raise `SettingsError` if the policy's template has a mark of reasoning, and `reasoning` isn't set.
+
+    An endpoint's template isn't known: its texts are looked at when they come (`UsageCounter`).
+    """
     if policy is None or model.reasoning_by(render) is not None:
         return
     if (mark := mark_in(policy.template_text)) is not None:
@@ -82,6 +91,7 @@ def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSet
 def check_judge(model: RewardModel, draw: DrawSettings) -> None:
     """Raise `SettingsError` if a judge compares candidates, and they would come to it one by one."""
     compares = isinstance(model.family, Judge) and model.family.together
+    # With an adaptive budget a round is judged before the next is drawn, so candidates of two rounds never meet.
     if compares and (draw.adaptive or draw.n == 1):
         raise SettingsError(
             f"{model.model} compares candidates with each other: give -n 2 or more, without draw.enough and draw.min_gain"
@@ -89,16 +99,15 @@ def check_judge(model: RewardModel, draw: DrawSettings) -> None:
 
 
 def lacking_room(settings: Sampling) -> str:
-    """What the cluster's GPUs don't hold: an engine of the policy and one of the judge. Empty where they do, or may grow."""
+    """What the cluster's GPUs don't hold: an engine of the policy and one of the judge. Empty where they do, or may grow.
+
+    Part of a sentence for the user.
+    """
     judge, policy, gpus = engine_gpus(settings.engine), engine_gpus(policy_engine(settings)), cluster_gpus()
+    # Without GPUs all engines run on the CPU, where they share what there is: 0 + 0 <= 0.
     if settings.policy.is_endpoint or settings.engine.autoscaled or judge + policy <= gpus:
         return ""
     return f"the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {gpus} GPUs"
-
-
-def rows_of(settings: Sampling) -> RowSettings:
-    """The settings of how rows are read."""
-    return settings.rows if isinstance(settings, DatasetSampleSettings) else settings.corpus
 
 
 def pool_of(settings: Sampling) -> PoolSettings:
@@ -111,7 +120,9 @@ def policy_engine(settings: Sampling) -> EngineSettings:
     overrides = settings.policy_engine
     return settings.engine.model_copy(
         update={
-            "engine": "vllm" if settings.engine.engine == "none" else settings.engine.engine,  # the judge needs none
+            "engine": "vllm"
+            if settings.engine.engine == "none"
+            else settings.engine.engine,  # none: an endpoint or a verifier judges
             "tensor_parallel": overrides.policy_tensor_parallel,
             "pipeline_parallel": overrides.policy_pipeline_parallel,
             "max_in_flight": overrides.policy_max_in_flight,
@@ -134,27 +145,30 @@ class Engines:
     endpoint_ledgers: list[Any] = field(default_factory=list)
 
     def source(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
-        """The source of a policy's candidates: a pool of `replicas` engines, or an endpoint if `policy` is None."""
+        """The source of a policy's candidates: a pool of `replicas` engines, or an endpoint if `policy` is None.
+
+        A pool's engines have begun to start when this returns; it waits only until there are GPUs for the first one.
+        """
         engine = policy_engine(self.settings)
         if policy is None:
             patience_s = self.settings.policy_engine.endpoint_patience_s
             at_a_time = engine.max_in_flight or _FROM_ENDPOINT
             # By default 600 s, as in OpenAI's package: a request without an answer must end some time.
-            self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
             timeout_s = engine.request_timeout_s or 600.0
+            self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
             name = settings.policy_name or served_by(settings)["id"]
             return FromEndpoint(settings, name, at_a_time, timeout_s, patience_s, self.endpoint_ledgers[-1])
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
     def judges(self, model: RewardModel, replicas: int, store: OpenStore | None, notes: Notes | None = None) -> Pool:
         """The judge's pool, with a store of scores if there is one, and notes of what an endpoint was asked for."""
-        return self._pool(BatchActor, model, self.settings.engine, replicas, store, notes=notes)
+        return self._pool(BatchActor, model, self.settings.engine, replicas, remember=store, notes=notes)
 
-    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, *more: Any, **named: Any) -> Pool:
+    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, **named: Any) -> Pool:
         wait_for_room(engine, model, self.note)
-        self.ledgers.append(ledger(pool_of(self.settings)))
-        arguments = (model, engine, self.ledgers[-1], *more)
-        return self.stack.enter_context(pool(kind, arguments, named, size=replicas, options=actor_options(engine)))
+        deaths, options = ledger(pool_of(self.settings)), actor_options(engine)
+        self.ledgers.append(deaths)
+        return self.stack.enter_context(pool(kind, model, engine, deaths, size=replicas, options=options, **named))
 
 
 def sizes(settings: Sampling, writers: int, *, with_judge: bool = True) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from jinja2 import TemplateError
 
@@ -24,14 +24,13 @@ from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.folders.run_folder.endpoint_notes import endpoint_notes
-from pipelines.folders.scored_corpus.summary import Summary, connected
+from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.policy_prompts import PromptPreparation
-from pipelines.run.runtime.progress import NoProgress, Progress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.run.sampling import policies
 from pipelines.run.sampling.budget import CandidateBudget
-from pipelines.run.sampling.generate import CandidateSource
 from pipelines.run.sampling.policies import Engines
 from pipelines.run.sampling.refine_step import (
     EDIT_PROMPT,
@@ -41,7 +40,7 @@ from pipelines.run.sampling.refine_step import (
     Writer,
     check_prompt,
 )
-from pipelines.run.sampling.sample_prompts import UsageCounter, WritersSummary, opened_run, step_dataset
+from pipelines.run.sampling.sample_prompts import UsageCounter, WritersSummary, first_row, opened_run, step_dataset
 from pipelines.run.sampling.sample_step import SampleStepSettings
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute, step_settings
 from pipelines.settings.refine_settings import RefineSettings
@@ -75,7 +74,7 @@ def refine(
     Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
     the parts don't add up to the input.
     """
-    counting = UsageCounter(progress or NoProgress())
+    counting = UsageCounter(progress or Progress())
     policies.check(settings, max(settings.refining.drafts, settings.refining.feedbacks))
     for observer in observers:
         observer.check(settings.output)
@@ -91,27 +90,23 @@ def refine(
         return refined
 
 
-@dataclass(frozen=True)
-class _Model:
-    """A model that writes."""
-
+class _Model(NamedTuple):
     settings: PolicySettings
     policy: Policy | None
 
 
 def _writers(settings: RefineSettings) -> tuple[_Model, _Model, _Model]:
     """The models that draft, criticise and edit. Roles with one model share the object. Raises `ModelError`."""
-    models: dict[str, _Model] = {}
     drafter = settings.policy.policy
-    names = (drafter, settings.refining.feedback or drafter, settings.refining.edit or drafter)
+    models = {drafter: _Model(settings.policy, policies.policy_of(settings.policy))}
+    names = (settings.refining.feedback or drafter, settings.refining.edit or drafter)
+    # These are of the policy, and mean nothing for another.
+    unset = dict.fromkeys(("policy_revision", "policy_adapter", "policy_name", "policy_chat_template"))
     for name in names:
-        changes: dict[str, str | None] = {"policy": name}
-        if name != drafter:  # these are of the policy, and mean nothing for another
-            changes |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name", "policy_chat_template"))
-        model = settings.policy.model_copy(update=changes)
-        models.setdefault(name, _Model(model, policies.policy_of(model)))
-    drafts, feedback, edits = names
-    return models[drafts], models[feedback], models[edits]
+        if name not in models:
+            other = settings.policy.model_copy(update={"policy": name, **unset})
+            models[name] = _Model(other, policies.policy_of(other))
+    return models[drafter], models[names[0]], models[names[1]]
 
 
 def _prompts(settings: RefineSettings) -> tuple[str, str]:
@@ -143,7 +138,7 @@ class _Refining:
     writers: tuple[_Model, _Model, _Model]
 
     def recorded(self) -> dict[str, Any]:
-        """All that determines the texts, for the run's identity."""
+        """All that determines the texts, for the run's identity: of the prompts their texts, as files may change."""
         engine = policies.policy_engine(self.settings)
         drafter, critic, editor = (policies.policy_identity(model.settings, model.policy, engine) for model in self.writers)
         prompts = {"feedback_prompt": self.feedback_prompt, "edit_prompt": self.edit_prompt}
@@ -166,43 +161,36 @@ class _Refining:
                 drafter,
                 engines.judges(run.preparation.model, judges, run.store, endpoint_notes(run.parts.folder)),
             )
+            drafts, critiques, edits = (PromptPreparation(run.preparation, model.policy, None) for model in self.writers)
+            # The policy's system prompt is for answers alone: the critic and the editor have prompts of their own.
+            drafts = replace(drafts, system=self.settings.policy.policy_system)
             step = RefineStepSettings(
                 sampling,
                 self.settings.refining,
-                self._writer(run, self.writers[1], critic, self.feedback_prompt),
-                self._writer(run, self.writers[2], editor, self.edit_prompt),
+                Writer(critic, critiques, self.feedback_prompt),
+                Writer(editor, edits, self.edit_prompt),
             )
-            preparation = self._preparation(run, self.writers[0], self.settings.policy.policy_system)
-            yield Pipeline(
-                step_dataset(run, units, preparation, RefineStep, step), engines.ledgers, engines.endpoint_ledgers
-            )
-
-    def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
-        # Without the policy's system prompt: that is for answers, and the critic and the editor have prompts of their own.
-        return Writer(source, self._preparation(run, model, None), prompt)
-
-    def _preparation(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:
-        return PromptPreparation(run.preparation, model.policy, system)
+            dataset = step_dataset(run, units, drafts, RefineStep, step)
+            yield Pipeline(dataset, engines.ledgers, engines.endpoint_ledgers)
 
 
 def _summarise(run: Run, summary: Summary, settings: RefineSettings, counting: UsageCounter) -> RefineSummary:
-    row, reward, parent = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, PARENT))
-    statistics = None
-    if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
-        with connected(run.parts, run.manifest.columns, [ROW, REWARD, PARENT, RESPONSE]) as connection:
-            statistics = connection.execute(
-                f"""
-                with written as materialized (
-                    select {row} as row, {reward} as reward, {parent} is null as draft
-                    from parts where "{settings.prefix}{RESPONSE}" like 'draft[%'
-                ), best as (
-                    select max(reward) filter (draft) as draft, max(reward) as best from written group by row
-                )
-                select (select count(distinct row) from written),
-                    (select count(*) filter (draft) from written), (select count(*) filter (not draft) from written),
-                    (select avg(reward) filter (draft) from written), (select avg(reward) filter (not draft) from written),
-                    (select avg(draft) from best), (select avg(best) from best)
-                """
-            ).fetchone()
+    row, reward, parent, response = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, PARENT, RESPONSE))
+    statistics = first_row(
+        run,
+        summary,
+        [ROW, REWARD, PARENT, RESPONSE],
+        f"""
+        with written as materialized (
+            select {row} as row, {reward} as reward, {parent} is null as draft from parts where {response} like 'draft[%'
+        ), best as (
+            select max(reward) filter (draft) as draft, max(reward) as best from written group by row
+        )
+        select (select count(distinct row) from written),
+            (select count(*) filter (draft) from written), (select count(*) filter (not draft) from written),
+            (select avg(reward) filter (draft) from written), (select avg(reward) filter (not draft) from written),
+            (select avg(draft) from best), (select avg(best) from best)
+        """,
+    )
     prompts, drafts, edits, draft, edit, best_draft, best = statistics or (0, 0, 0, None, None, None, None)
     return RefineSummary(summary, *counting.totals, prompts, drafts, edits, draft, edit, best_draft, best)

@@ -112,7 +112,7 @@ class RefineStep(SampleStep):
     @property
     def _most_responses(self) -> int:
         tree = self._refining.tree
-        return tree.drafts * (1 + tree.feedbacks)  # a draft and its edits
+        return tree.drafts * (1 + tree.feedbacks)  # each draft and its edits
 
     async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
         """Four rounds for a group of rows, each one call to a pool: drafts, feedback, edits, and the scores of all."""
@@ -136,6 +136,7 @@ class RefineStep(SampleStep):
         edited = await self._write_edits(f"{work}/2", rows, usable, feedback)
         for (position, draft), critiques, edits in zip(usable, feedback, edited, strict=True):
             for number, (critique, edit) in enumerate(zip(critiques, edits, strict=True)):
+                # Also of an edit that failed: the tree is read back from the rows alone.
                 with_origin = replace(edit, parent=draft.name, feedback=critique.text or None)
                 texts[position].append(NamedCandidate(f"{draft.name}.edit[{number}]", with_origin))
         usage = sum((generation_usage(generated) for generated in (drafted, feedback, edited)), Usage())
@@ -178,7 +179,10 @@ class RefineStep(SampleStep):
         edits = iter(await self._refining.editor.write(work, requests, self._rendering))
         # In the order of the requests above: `next` is called for exactly the critiques without a reason.
         return [
-            [next(edits)[0] if critique.reason is None else _unedited(critique) for critique in critiques]
+            [
+                next(edits)[0] if critique.reason is None else failed_candidate(critique.reason, critique.cause)
+                for critique in critiques
+            ]
             for critiques in feedback
         ]
 
@@ -190,20 +194,13 @@ class RefineStep(SampleStep):
         return {"conversation": as_text(context), "turns": turns, "response": response.text}
 
 
-def _unedited(critique: GeneratedCandidate) -> GeneratedCandidate:
-    """The edit by feedback that has a reason against it: the same reason, and what an endpoint said."""
-    assert critique.reason is not None
-    return failed_candidate(critique.reason, critique.cause)
-
-
 def _reject_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:
     """The text, with the reason `reasoning` if it holds reasoning that is rejected, or that has no answer after it."""
     split = split_reasoning(candidate.text)
     if candidate.reason is not None or not split.reasoned or reasoning is Reasoning.KEEP:
         return candidate
-    return (
-        replace(candidate, reason=Reason.REASONING) if reasoning is Reasoning.REJECT or split.answer is None else candidate
-    )
+    is_rejected = reasoning is Reasoning.REJECT or split.answer is None
+    return replace(candidate, reason=Reason.REASONING) if is_rejected else candidate
 
 
 def _without_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:

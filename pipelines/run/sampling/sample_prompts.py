@@ -41,7 +41,7 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.policy_prompts import PromptPreparation, prepare_prompts
 from pipelines.run.prepare.resolve_run import ResolvedRun
-from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
+from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.run.runtime.session import ray_session
 from pipelines.run.sampling import policies
@@ -75,6 +75,7 @@ class WritersSummary(Readable):
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
+        # Flat beside the summary of a scored corpus, which a reader of either may take it for.
         omitted = ("scored", "usage", *(() if self.causes else ("causes",)))
         figures = {name: value for name, value in asdict(self).items() if name not in omitted}
         return {**self.scored.as_json(), self.section: {**figures, "usage": self.usage._asdict()}}
@@ -111,7 +112,7 @@ def sample(
     Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
     the parts don't add up to the input.
     """
-    counting = UsageCounter(progress or NoProgress())
+    counting = UsageCounter(progress or Progress())
     check(settings)
     for observer in observers:
         observer.check(settings.output)
@@ -152,7 +153,10 @@ def opened_run(
 
 
 def check(settings: SampleSettings) -> None:
-    """Raise `SettingsError` if settings contradict each other."""
+    """Raise `SettingsError` if settings contradict each other.
+
+    Needs no cluster: a recipe is checked by it before its first step.
+    """
     policies.check(settings, settings.draw.n)
     if settings.in_turns and settings.draw.adaptive:
         raise SettingsError(
@@ -165,6 +169,7 @@ def _goes_in_turns(run: Run, settings: SampleSettings) -> bool:
 
     Raises `SettingsError` if they have to be, and can't.
     """
+    # Whatever the settings say now: --overwrite is the way to draw anew.
     if not _drawn_folder(run).is_empty():
         return True
     lacking = policies.lacking_room(settings)
@@ -181,18 +186,16 @@ def _goes_in_turns(run: Run, settings: SampleSettings) -> bool:
 
 
 def _drawn_folder(run: Run) -> Folder:
-    """The folder of the run that has drawn the candidates which a run judges; empty if it draws them itself."""
     return storage.folder(run.parts.folder).sub(DRAWN)
 
 
 @dataclass(frozen=True)
 class _Sampling:
-    """The flow of a run: pools of engines, and the step that calls them and commits."""
+    """The flow of a run: pools of engines, and the step that calls them and commits; without `judges`, unjudged."""
 
     preparation: PromptPreparation
     settings: SampleSettings
     judges: bool = True
-    """Whether candidates are judged; else they are committed unjudged."""
 
     @contextmanager
     def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Pipeline]:
@@ -234,6 +237,7 @@ def _draw(run: Run, plan: ResolvedRun, work: _Sampling, progress: Progress) -> N
     """Draw all candidates of a run before it judges any: in a run of its own, of the same identity and files."""
     folder = _drawn_folder(run).path
     progress.noted(f"all candidates are drawn into {folder} first, and judged when they are all there")
+    # Without logs: a tracker would show one run twice.
     settings = run.settings.model_copy(update={"output": folder, "overwrite": False, "log": ()})
     with lease(folder, progress.noted, settings.work.storage_patience_s):
         drawing = open_run(settings, replace(plan, files=run.manifest.files), run.manifest)
@@ -241,23 +245,35 @@ def _draw(run: Run, plan: ResolvedRun, work: _Sampling, progress: Progress) -> N
 
 
 def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "UsageCounter") -> SampleSummary:
-    prefix, outcome = settings.prefix, None
-    if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
-        with connected(run.parts, run.manifest.columns, [ROW, REWARD, RESPONSE, CANDIDATE_TOKENS]) as connection:
-            outcome = connection.execute(
-                f"""
-                with drawn as materialized (
-                    select "{prefix}{ROW}" as row, "{prefix}{REWARD}" as reward, "{prefix}{CANDIDATE_TOKENS}" as tokens
-                    from parts where "{prefix}{RESPONSE}" like '{CANDIDATE}[%'
-                ), best as (select max(reward) as best from drawn group by row)
-                select (select count(distinct row) from drawn), (select count(*) from drawn),
-                    (select sum(tokens) from drawn), (select avg(reward) from drawn), (select avg(best) from best)
-                """
-            ).fetchone()
-    prompts, candidates, tokens, mean, best = outcome or (0, 0, 0, None, None)
-    return SampleSummary(
-        summary, *counting.totals, prompts, candidates, prompts * settings.draw.n, int(tokens or 0), mean, best
+    row, reward, tokens, response = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, CANDIDATE_TOKENS, RESPONSE))
+    # A rejected prompt has a row of its own, named without a number, which is no candidate.
+    outcome = first_row(
+        run,
+        summary,
+        [ROW, REWARD, RESPONSE, CANDIDATE_TOKENS],
+        f"""
+        with drawn as materialized (
+            select {row} as row, {reward} as reward, {tokens} as tokens from parts where {response} like '{CANDIDATE}[%'
+        ), best as (select max(reward) as best from drawn group by row)
+        select (select count(distinct row) from drawn), (select count(*) from drawn),
+            (select sum(tokens) from drawn), (select avg(reward) from drawn), (select avg(best) from best)
+        """,
     )
+    prompts, candidates, token_count, mean, best = outcome or (0, 0, 0, None, None)
+    return SampleSummary(
+        summary, *counting.totals, prompts, candidates, prompts * settings.draw.n, int(token_count or 0), mean, best
+    )
+
+
+def first_row(run: Run, summary: Summary, columns: Sequence[str], query: str) -> tuple[Any, ...] | None:
+    """What a query over these columns of a run's `parts` gives; None of a run without a response.
+
+    No part has rows then, and there is nothing to connect to.
+    """
+    if not summary.responses:
+        return None
+    with connected(run.parts, run.manifest.columns, columns) as connection:
+        return connection.execute(query).fetchone()
 
 
 class UsageCounter(ForwardingProgress):
@@ -278,11 +294,10 @@ class UsageCounter(ForwardingProgress):
 
     @property
     def totals(self) -> tuple[Usage, dict[str, int]]:
-        """The usage, and the causes, the most frequent first."""
         return self.usage, dict(self.causes.most_common())
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`. Raises `SettingsError` if over half of a part reasons, and nothing says what to do."""
+        """Raises `SettingsError` if over half of a part reasons, and nothing says what to do."""
         self.usage += Usage(**{name: part[name] for name in Usage._fields})
         self.causes.update(json.loads(part["causes"]))
         reasoned = json.loads(part["reasons"]).get(Reason.REASONING, 0)

@@ -8,7 +8,7 @@ goes on in rounds, with those of its rows that need more candidates.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -26,13 +26,11 @@ from pipelines.run.prepare.score_requests import Preparation, judged_text, rende
 from pipelines.run.runtime.engine_actors import Pool
 from pipelines.run.runtime.run_metrics import RunMetrics
 from pipelines.run.sampling.budget import CandidateBudget
-from pipelines.run.sampling.generate import CandidateRequest, CandidateSource, FromFolder, batches, calls_prefix
-from pipelines.run.scoring.file_table import FileTable
-from pipelines.run.scoring.score_step import StepSettings, Stretch, part_report, repeat_rows, stretches
+from pipelines.run.sampling.generate import CandidateRequest, CandidateSource, FromFolder, calls_prefix
+from pipelines.run.scoring.score_step import FileTable, StepSettings, Stretch, part_report, repeat_rows, stretches
 
 _ROWS_PER_CALL = 8
-_STRETCHES_AT_ONCE = 16
-"""Stretches of a block in flight in one call of the step; each is a thread that mostly waits for the pools."""
+_STRETCHES_AT_ONCE = 16  # of a block, in one call of the step; each is a thread that mostly waits for the pools
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,11 @@ class PromptCandidates:
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards of the candidates that have one."""
         return [score.reward for score in self.scores if score.reward is not None]
 
     @property
     def prompt_hash(self) -> str | None:
-        """None if not even the prompt could be read."""
-        return self.prompt.request.prompt_hash if self.prompt.request.context else None
+        return self.prompt.request.prompt_hash if self.prompt.request.context else None  # a row that can't be read has none
 
     @property
     def responses(self) -> list[tuple[str, Score, GeneratedCandidate | None]]:
@@ -125,8 +121,9 @@ class CandidateSampler:
 
     async def _sample(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
         answerable = [row for row in rows if row.prompt.reason is None]
-        groups = enumerate(batches(answerable, _ROWS_PER_CALL))
-        return sum(await gather(self._sample_group(f"{work}/{number}", group, source) for number, group in groups), Usage())
+        groups = [answerable[start : start + _ROWS_PER_CALL] for start in range(0, len(answerable), _ROWS_PER_CALL)]
+        usages = await gather(self._sample_group(f"{work}/{number}", group, source) for number, group in enumerate(groups))
+        return sum(usages, Usage())
 
     async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
         """Generate candidates for a group of rows and have them judged, round by round, until the budget ends each."""
@@ -180,8 +177,7 @@ class CandidateSampler:
         cached = sum(score.cached_tokens or 0 for score in judged)
         return Usage(judge=sum(score.prompt_tokens or 0 for score in judged), judge_cached=cached)
 
-    async def _scores(self, work: str, requests: Sequence[ScoreRequest]) -> Any:
-        """An iterator over the requests' scores, a tuple for each."""
+    async def _scores(self, work: str, requests: Sequence[ScoreRequest]) -> Iterator[tuple[Score, ...]]:
         if self._judges is None:
             return iter([(Score.rejected(Reason.UNJUDGED),) * len(request.responses) for request in requests])
         if not requests:
@@ -204,14 +200,14 @@ class CandidateSampler:
         repeated = repeat_rows(block.select(columns.repeated.names), counts)
         scored = [(row.row, name, row.prompt_hash, score) for row, name, score, _ in responses]
         candidates = [candidate for *_, candidate in responses]
-        table = columns.table(repeated, scored, candidates, list(map(self._judged_text, candidates)))
-        return table, [score for *_, score in scored]
-
-    def _judged_text(self, candidate: GeneratedCandidate | None) -> str | None:
-        """The text of a candidate as it is judged; None if it was never generated, or isn't kept."""
-        if candidate is None or candidate.finish_reason is None or not self._preparation.columns.text:
-            return None
-        return judged_text(candidate.text, self._preparation)
+        # Without a finish reason there is no text: nothing was generated, and an empty text would look like an answer.
+        texts = [
+            judged_text(candidate.text, self._preparation)
+            if candidate is not None and candidate.finish_reason is not None and columns.text
+            else None
+            for candidate in candidates
+        ]
+        return columns.table(repeated, scored, candidates, texts), [score for *_, score in scored]
 
 
 class SampleStep(CandidateSampler):
@@ -225,7 +221,6 @@ class SampleStep(CandidateSampler):
         self._metrics = RunMetrics(settings.step.preparation.model.model)
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Sample and commit a block; returns one row per part."""
         rows = read_prompt_rows(block)
         # A stretch becomes a part. A thread for each lets the engines work on some while others wait or are written.
         with ThreadPoolExecutor(_STRETCHES_AT_ONCE) as threads:
@@ -235,8 +230,7 @@ class SampleStep(CandidateSampler):
 
     @property
     def _most_responses(self) -> int:
-        """The most responses that a prompt may get, for each of which its part repeats the row."""
-        return self._settings.budget.settings.n
+        return self._settings.budget.settings.n  # for each of which a part repeats the row
 
     def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:
         step = self._settings.step
@@ -254,14 +248,19 @@ class SampleStep(CandidateSampler):
             usage = self.sample(work, sampled, source)
         table, scores = self.table(stretch.table, rows)
         part = stretch.part(len(sampled), scores)
-        # What isn't judged here is counted where it is.
+        # Candidates that are only drawn here are counted by the run that judges them.
         if step.parts.commit(part, table, step.metadata) and self._settings.judges is not None:
             self._metrics.committed(part, scores)
-        return {**part_report(part, scores), **usage._asdict(), "causes": json.dumps(_causes(sampled))}
+        generated = [candidate.generated for row in sampled for candidate in row.candidates]
+        causes = Counter(candidate.cause for candidate in generated if candidate.cause)  # what an endpoint said
+        return {**part_report(part, scores), **usage._asdict(), "causes": json.dumps(causes)}
 
 
 def generation_usage(generated: Sequence[Sequence[GeneratedCandidate]]) -> Usage:
-    """The policy's prompt tokens for some rows' candidates."""
+    """The policy's prompt tokens for some rows' candidates.
+
+    A prompt counts once for each of its candidates; what of it came out of a prefix cache counts as cached, too.
+    """
     candidates = [candidate for row in generated for candidate in row]
     return Usage(
         sum(candidate.prompt_tokens for candidate in candidates),
@@ -270,14 +269,7 @@ def generation_usage(generated: Sequence[Sequence[GeneratedCandidate]]) -> Usage
     )
 
 
-def _causes(rows: Sequence[PromptCandidates]) -> dict[str, int]:
-    """What an endpoint said where it gave no candidate, with counts."""
-    return Counter(candidate.generated.cause for row in rows for candidate in row.candidates if candidate.generated.cause)
-
-
 def _judge_request(row: PromptCandidates, candidates: Sequence[NamedCandidate]) -> ScoreRequest:
-    """The request to the judge: the prompt, and those of the candidates that have no reason against them."""
-    responses = tuple(
-        Response(candidate.name, candidate.generated.text) for candidate in candidates if candidate.generated.reason is None
-    )
+    judged = (candidate for candidate in candidates if candidate.generated.reason is None)
+    responses = tuple(Response(candidate.name, candidate.generated.text) for candidate in judged)
     return replace(row.prompt.request, responses=responses)

@@ -46,13 +46,13 @@ from pipelines.data.corpus.find_corpus import left_out_message
 from pipelines.data.corpus.units import Unit, task_bytes
 from pipelines.data.storage.lease import check_held, lease, ticket
 from pipelines.folders.run_folder.carried_columns import check_carried
-from pipelines.folders.run_folder.columns import FROM_STORE, TEXT, Columns
+from pipelines.folders.run_folder.columns import FROM_STORE, TEXT
 from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.folders.run_folder.endpoint_notes import endpoint_work
 from pipelines.folders.run_folder.folder_state import FolderState
 from pipelines.folders.run_folder.manifest import Manifest, files_mark, provenance
-from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.score_store.open_store import OpenStore
 from pipelines.folders.scored_corpus.part_files import drop_unreadable
@@ -62,12 +62,11 @@ from pipelines.run.prepare.identity import manifest_of, open_score_store
 from pipelines.run.prepare.score_requests import Preparation, prepare
 from pipelines.run.runtime.engine_pool import engine_pool, ledger, window_batches
 from pipelines.run.runtime.lost_engines import EngineWatch, watch_first_worker
-from pipelines.run.runtime.progress import NoProgress, Progress
-from pipelines.run.runtime.run_observer import RunFacts, RunObserver
+from pipelines.run.runtime.progress import Progress
+from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.run.runtime.run_timing import read_run_work, time_session
 from pipelines.run.runtime.session import check_stopped, import_vllm, ray_session
-from pipelines.run.scoring.file_table import ByFile, FileTable
-from pipelines.run.scoring.score_step import ScoreStep, StepSettings
+from pipelines.run.scoring.score_step import FileTable, ScoreStep, StepSettings
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
@@ -77,48 +76,44 @@ _OURS = re.compile(r"^actors\.errors\.(\w+): (.+)$", re.MULTILINE)
 _NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "SettingsError": SettingsError}
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
+# Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part.
 _NO_PROGRESS_S = 4 * 3600.0
-"""Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part."""
+# A batch of an endpoint takes up to a day, and what fails for the moment is sent three times.
 _BATCH_S = 3 * 24 * 3600.0
-"""A batch of an endpoint takes up to a day, and what fails for the moment is sent three times."""
 _LEDGER_S = 30.0  # timeout of a ledger's answer
+# Input (compressed or not) that one process prepares in less time than a second process needs to import its tokenizer.
 _SMALL_INPUT_BYTES = 2**20
-"""Input (compressed or not) that one process prepares in less time than a second process needs to import its tokenizer."""
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
+# The first does the work, the second fills gaps that a dead driver's parts left, the third finds nothing to do.
 _PASSES = 3
-"""The first does the work, the second fills gaps that a dead driver's parts left, the third finds nothing to do."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """An opened run: its settings, its manifest, and the folder that it fills."""
+    """An opened run: its settings, its manifest, and the folder that it fills.
+
+    `state` is what the folder held when the run was opened, `earlier` the manifest that was there, if nothing is appended to
+    it. `left_out` are paths in the input's folders that aren't read.
+    """
 
     settings: JudgingSettings
     manifest: Manifest
     preparation: Preparation
     parts: Parts
     state: FolderState
-    """What the folder held when the run was opened."""
     part_rows: int
     block_bytes: int
     earlier: Manifest | None = None
-    """The manifest that was there, if nothing is appended to it."""
     left_out: Sequence[str] = ()
-    """Paths in the input's folders that aren't read."""
     store: OpenStore | None = None
 
     @property
     def task_bytes(self) -> int:
-        """The bytes that a read task reads."""
         return task_bytes(sum(file.size for file in self.manifest.files), self.settings.work.unit_bytes)
 
     def missing(self, state: FolderState) -> list[Unit]:
         """The units of work for what has no part yet."""
         return state.missing(self.task_bytes)
-
-    def untouched_parts(self, state: FolderState) -> Sequence[Part]:
-        """The parts that this session leaves as they are."""
-        return state.parts
 
 
 class Pipeline(NamedTuple):
@@ -170,7 +165,7 @@ def score(
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     parts don't cover the input exactly.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     for observer in observers:
         observer.check(settings.output)
     mark("plan")
@@ -189,7 +184,7 @@ def execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observe
     """Score what is missing of a run, prove that nothing is, and summarise it. Raises as `score` does."""
     with ExitStack() as watching:
         for observer in observers:
-            progress = watching.enter_context(observer.started(RunFacts(run.settings, run.manifest), progress))
+            progress = watching.enter_context(observer.started(run.settings, run.manifest, progress))
         return _execute(run, start_pipeline, progress, observers)
 
 
@@ -234,18 +229,12 @@ def _check_complete(run: Run, state: FolderState, progress: Progress) -> tuple[S
     """
     earlier, count = run.earlier, len(state.parts)
     there = f"nothing is left to score, {count:,} part{'s are' if count != 1 else ' is'} there"
-    # A million parts needn't be read again.
+    # The mark is of the parts' names, sizes and times, which one listing tells: a million parts needn't be read again.
     if earlier is not None and earlier.summary is not None and earlier.summary_of == state.mark():
         progress.noted(f"{there}, and none has changed since all were read; `assay verify` reads them again")
         return Summary.of_json(earlier.summary), state
     progress.noted(f"{there}; checking")
     return None, run.parts.state(run.manifest.files) if drop_unreadable(run.parts, progress.noted) else state
-
-
-def _text_note(columns: Columns) -> str:
-    """The message of a run whose parts hold texts or not, other than the settings say, as its earlier parts do."""
-    name, have = columns.prefix + TEXT, "have" if columns.text else "don't have"
-    return f"the parts in this folder {have} the column {name}, so new ones {have} it, too; --overwrite scores all anew"
 
 
 def open_run(
@@ -256,13 +245,13 @@ def open_run(
 ) -> Run:
     """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`.
 
-    `notify` receives what of the settings and the input the run passes over.
+    `notify` receives what of the settings and the input the run passes over. The caller holds the folder's lease.
     """
     folder = storage.absolute(settings.output)
     store = open_score_store(settings.store, plan.preparation.model, settings.engine, folder)
     earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
-        manifest = manifest.started()
+        manifest = manifest.started()  # with a new name for the run, which no part in the folder has
     else:
         earlier.check(manifest)
         earlier.check_versions(manifest.made_with, settings)
@@ -286,18 +275,25 @@ def open_run(
             "are from it; resume without --store, or give another output folder or --overwrite"
         )
     if manifest.columns.text != settings.text:
-        notify(_text_note(manifest.columns))
+        name, have = manifest.columns.prefix + TEXT, "have" if manifest.columns.text else "don't have"
+        notify(f"the parts in this folder {have} the column {name}, so new ones {have} it, too; --overwrite scores all anew")
     if plan.left_out:
         notify(left_out_message(plan.left_out))
     parts = Parts(folder, manifest.run, ticket(folder))
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
+    # A dead driver's late writer may have left a part that overlaps others: the audit would find it only at the end.
     state = parts.repair(manifest.files, notify)
-    preparation = replace(plan.preparation, columns=manifest.columns)
-    run = Run(
+    # The inputs of --append may be only the new ones, so that nobody has looked for the earlier ones yet.
+    if settings.append and (gone := [file.path for file, *_ in state.unfinished_files() if not file_exists(file.path)]):
+        raise OutputError(
+            f"{gone[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
+            "without --append where it is now, and append after that"
+        )
+    return Run(
         settings,
         manifest,
-        preparation,
+        replace(plan.preparation, columns=manifest.columns),
         parts,
         state,
         plan.part_rows,
@@ -306,18 +302,6 @@ def open_run(
         left_out=plan.left_out,
         store=store,
     )
-    if settings.append:
-        _check_unfinished_files(run)
-    return run
-
-
-def _check_unfinished_files(run: Run) -> None:
-    """Raise `OutputError` if an unfinished file doesn't exist any more: inputs of --append may be only the new ones."""
-    if missing := [file.path for file, *_ in run.state.unfinished_files() if not file_exists(file.path)]:
-        raise OutputError(
-            f"{missing[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
-            "without --append where it is now, and append after that"
-        )
 
 
 def _complete(
@@ -327,8 +311,10 @@ def _complete(
 
     Returns what the folder holds then. Raises `AuditError` if something is missing even then.
     """
+    work = {(unit.file.index, unit.range) for unit in units}
+    done = [part for part in state.parts if (part.file, part.range) not in work]  # without those that `retry` writes again
     with (
-        progress.running(run.manifest.files, run.untouched_parts(state)),
+        progress.running(run.manifest.files, done),
         ExitStack() as after_ray,
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
@@ -379,7 +365,6 @@ def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
 
 @contextmanager
 def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
-    """The Ray Data pipeline: read, prepare and score."""
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
@@ -407,7 +392,7 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
 
 
 def prepared_rows(run: Run, units: Sequence[Unit]) -> Dataset:
-    """The rows of units of work as a scorer gets them."""
+    """The rows of units of work as a scorer gets them: `PreparedRow`s, pickled, beside the columns that parts carry."""
     max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
     return read_units(run, units, functools.partial(prepare, preparation=run.preparation), max_tasks)
 
@@ -442,20 +427,15 @@ def step_settings(run: Run) -> StepSettings:
 
 def share_files(run: Run) -> Any:
     """Ray's reference to the `FileTable` of a run, for its actors."""
-    names = ByFile.of({file.index: file.name for file in run.manifest.files}, pa.large_string())
-    return ray.put(FileTable(names, ByFile.of(_small_extents(run), pa.int64())))
-
-
-def _small_extents(run: Run) -> dict[int, int]:
-    """The extents of the files that may share a part with their neighbours: those that a part would take whole.
-
-    Of compressed files and arrays only reading tells the extent, so they have parts of their own.
-    """
-    return {
-        file.index: file.extent
-        for file in run.manifest.files
-        if file.extent is not None and file.size < run.block_bytes and file.kind in (FileKind.JSONL, FileKind.PARQUET)
-    }
+    files = run.manifest.files  # their indices count from 0
+    # Those may share a part with their neighbours that a part would take whole. Of compressed files and arrays only reading
+    # tells the extent, so they have parts of their own.
+    small_extents = [
+        file.extent if file.size < run.block_bytes and file.kind in (FileKind.JSONL, FileKind.PARQUET) else None
+        for file in files
+    ]
+    names = pa.array([file.name for file in files], pa.large_string())
+    return ray.put(FileTable(names, pa.array(small_extents, pa.int64())))
 
 
 def _check_failures(counts: Counts, max_fraction: float) -> None:
@@ -472,6 +452,7 @@ def run_stopped(error: Exception, engine_error: str = "") -> AssayError:
 
     `RunStopped` has the cause: our own error, else the engine's, else the storage's, else Ray's whole text.
     """
+    # The text holds the tracebacks of all processes that the error went through, the first cause above the others.
     traceback = str(error)
     errors = _OURS.findall(traceback)
     for name, message in errors:

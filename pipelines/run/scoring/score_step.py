@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import ray
 
 from actors.engine.protocol import Engine
@@ -38,13 +38,22 @@ from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.score_store.open_store import OpenStore
 from pipelines.run.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.run.runtime.run_metrics import RunMetrics
-from pipelines.run.scoring.file_table import FileTable
 
-_THREADS = 16
-"""Stretches of a block that are scored concurrently."""
+_THREADS = 16  # stretches of a block that are scored concurrently
+# Bytes of a part's rows, each times its responses, for each of which its table repeats it. While a part is written it takes
+# several times as much, in some threads at once; a column of strings holds 2 GiB at most.
 _MOST_REPEATED_BYTES = 2**28
-"""Bytes of a part's rows, each times its responses, for each of which its table repeats it. While a part is written it takes
-several times as much, in some threads at once; a column of strings holds 2 GiB at most."""
+
+
+class FileTable(NamedTuple):
+    """The names of a run's files, and the extents of those that may share a part (else null), by the files' indices.
+
+    Arrow arrays, since of these Ray's object store gives all processes of a node the same memory: of a million files, a dict
+    would be copied into each.
+    """
+
+    names: pa.LargeStringArray
+    small_extents: pa.Int64Array
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,10 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Stretch(Generic[Row]):
-    """Neighbouring rows in one block, with their prepared rows (None for a range without a row). Places as in `Part`."""
+    """Neighbouring rows in one block, with their prepared rows (None for a range without a row).
+
+    `file`, `range` and `further` are those of the `Part` that it becomes.
+    """
 
     file: int
     range: Range
@@ -73,17 +85,16 @@ class Stretch(Generic[Row]):
     further: int = 0
 
     def part(self, rows: int, scores: Iterable[Score]) -> Part:
-        """The part that it becomes, with the number of its rows, and the scores of their responses."""
         return Part(self.file, self.range, Counts.of(rows, scores), further=self.further)
 
-    def row_names(self, names: Mapping[int, str]) -> list[str]:
+    def row_names(self, names: pa.LargeStringArray) -> list[str]:
         """The name of each row, `FILE:START`; `names` are those of the files."""
-        files, starts = (self.table.column(column).to_pylist() for column in (FILE, START))
-        return [f"{names[file]}:{start}" for file, start in zip(files, starts, strict=True)]
+        files, starts = pc.take(names, self.table.column(FILE)).to_pylist(), self.table.column(START).to_pylist()
+        return [f"{file}:{start}" for file, start in zip(files, starts, strict=True)]
 
 
 def requests_of(rows: Sequence[PreparedRow | None]) -> list[RenderedRequest]:
-    """The requests of all rows, in order."""
+    """The requests of all rows, in the order in which `outcomes_of` wants their scores."""
     return [request for row in rows if row is not None for request in row.requests]
 
 
@@ -94,7 +105,10 @@ def outcomes_of(rows: Sequence[PreparedRow | None], scores: Sequence[Scores]) ->
 
 
 def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-    """One row per response: the columns of its row in `table`, repeated, and ours. `rows` are the rows' names."""
+    """One row per response: the columns of its row in `table`, repeated, and ours.
+
+    `rows` are the names of the rows of `table`, and `outcomes` those of their responses; a row without any gets no row.
+    """
     repeated = repeat_rows(table.select(columns.repeated.names), list(map(len, outcomes)))
     scored = [(row, outcome) for row, row_outcomes in zip(rows, outcomes, strict=True) for outcome in row_outcomes]
     return columns.table(
@@ -123,6 +137,7 @@ class PartsUnderWay:
     @contextmanager
     def one(self) -> Iterator[None]:
         """One part. Raises what the block raises; `CostReached` when no other part is under way any more."""
+        # The first exception of a block ends the run with its actors: answers that are paid for would be lost on their way.
         with self._changed:
             self._count += 1
         is_stopped = False
@@ -143,7 +158,11 @@ class ScoreStep:
     """The actor class for Ray Data: holds a scorer, and commits what it scores."""
 
     def __init__(self, settings: StepSettings, files: Any, ledger: Any, engine: Engine | None = None) -> None:
-        """`files` is Ray's reference to the `FileTable`. Without an `engine` it starts its own."""
+        """`files` is Ray's reference to the `FileTable`.
+
+        Without an `engine` it starts its own, which takes minutes for a large model. Raises what that raises: `ModelError`,
+        `EndpointError` or `SettingsError` for what no further attempt would mend.
+        """
         self._settings = settings
         self._files: FileTable = ray.get(files)
         notes = endpoint_notes(settings.parts.folder)
@@ -153,7 +172,8 @@ class ScoreStep:
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
         self._metadata = {**settings.metadata, "assay": json.dumps(made_with)}
         # Ray runs the lost task of a restarted actor again from its start. Its parts that are committed already are reported
-        # again, not scored again; listing the folder is left out for actors that aren't restarted.
+        # again, not scored again; listing the folder is left out for actors that aren't restarted: of a million parts it is
+        # a thousand requests to an object store.
         committed = settings.parts.listing() if self._actor.is_restart else []
         self._done = {part.place: part for part in committed}
 
@@ -162,7 +182,6 @@ class ScoreStep:
         return self._actor.engine
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Score and commit a block; returns one row per part."""
         with ThreadPoolExecutor(_THREADS) as threads:  # a block of many small files must keep the engine busy too
             rows = prepared_rows(block)
             responses = [0 if row is None else len(row.names) for row in rows]
@@ -186,14 +205,14 @@ class ScoreStep:
         part = stretch.part(rows, scores)
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
-        if self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata):
+        names = stretch.row_names(self._files.names)
+        table = scored_table(self._settings.preparation.columns, stretch.table, names, outcomes)
+        # False if the part is there already: Ray runs a lost block again, and only the first commit counts.
+        if self._settings.parts.commit(part, table, self._metadata):
             self._metrics.committed(part, scores)
+        # After the commit, which it must not delay or endanger: it scores some requests of the part once more.
         self._actor.measure_noise(place, requests, block_scores)
         return part_report(part, scores)
-
-    def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-        rows = stretch.row_names(self._files.names)
-        return scored_table(self._settings.preparation.columns, stretch.table, rows, outcomes)
 
     def _keep_killers(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> None:
         """Write the token ids of rows that crashed engines into `engine_killers/`, so that the crash can be reproduced."""
@@ -204,7 +223,7 @@ class ScoreStep:
             folder = storage.folder(self._settings.parts.folder).sub("engine_killers")
             prompts = [list(map(int, prompt.ids)) for request in row.requests for prompt in request.prompts]
             name = f"{stretch.file:06d}-{stretch.range.start:012d}-{number}.json"
-            folder.replace(name, json.dumps({"file": self._files.names[files[number]], "prompts": prompts}).encode())
+            folder.replace(name, json.dumps({"file": self._files.names[files[number]].as_py(), "prompts": prompts}).encode())
 
 
 def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
@@ -223,17 +242,20 @@ def stretches(
     block: pa.Table,
     most_rows: int,
     rows: Sequence[Row | None],
-    small_extents: Mapping[int, int] = MappingProxyType({}),
+    small_extents: pa.Int64Array | None = None,
     *,
     responses: Sequence[int],
 ) -> Iterator[Stretch[Row]]:
     """Cut a block where the ranges of neighbouring rows don't touch, and pieces longer than `most_rows` into equal ones.
 
-    The end of a file in `small_extents` touches the start of the next file of them; there may be empty ones between.
+    The end of a file with one of `small_extents` touches the start of the next such file; there may be empty ones between.
     `responses` is the number of each row's: pieces that would be too large with that many copies of each row are halved.
     """
     repeated = block.select([name for name in block.column_names if name not in RESERVED])
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
+
+    def extent(file: int) -> int | None:
+        return None if small_extents is None else small_extents[file].as_py()
 
     # Ray splits and merges blocks, so that neighbours in a block needn't be neighbours in the corpus. A part may only hold
     # rows without a gap: its name says one range, and the names alone prove that nothing is missing.
@@ -244,9 +266,9 @@ def stretches(
         return (
             starts[at] == 0
             and before < after
-            and after in small_extents
-            and small_extents.get(before) == ends[at - 1]
-            and all(small_extents.get(between) == 0 for between in range(before + 1, after))
+            and extent(after) is not None
+            and extent(before) == ends[at - 1]
+            and all(extent(between) == 0 for between in range(before + 1, after))
         )
 
     edges = [0, *(at for at in range(1, len(files)) if not touches(at)), len(files)]
@@ -260,12 +282,14 @@ def stretches(
 def _pieces(first: int, last: int, max_rows: int) -> Iterator[tuple[int, int]]:
     """Cut a range into as few pieces of at most `max_rows` as possible, whose sizes differ by at most one."""
     count = max(1, math.ceil((last - first) / max_rows))
+    # Of equal sizes, since full pieces would leave a small one at the end of each block.
     return itertools.pairwise(first + (last - first) * i // count for i in range(count + 1))
 
 
 def _halved(first: int, last: int, table: pa.Table, responses: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Halve a range until each piece is a single row, or small enough if all of its rows had the most responses."""
     size = table.slice(first, last - first).nbytes * max(responses[first:last], default=0)
+    # A single row that is larger, such as one with 256 long candidates, stays whole: `repeat_rows` makes chunks of it.
     if last - first == 1 or size <= _MOST_REPEATED_BYTES:
         yield first, last
     else:

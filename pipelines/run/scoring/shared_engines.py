@@ -27,8 +27,7 @@ from pipelines.run.scoring.score_step import ScoreStep, StepSettings
 
 _CPUS = 0.25  # the step that hands blocks over only waits
 
-StepArguments = tuple[StepSettings, Any, Any]
-"""Settings, files and ledger of a `ScoreStep`."""
+StepArguments = tuple[StepSettings, Any, Any]  # settings, files and ledger of a `ScoreStep`
 
 
 @contextmanager
@@ -38,6 +37,7 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
     The engines end before a run of another `engine_identity`, with the block, after an error, and if one has lost its node:
     it might wait for a place for ever, and the next run's ledger wouldn't know of it.
     """
+    # At most one pool, of the last run's engine: two models side by side may not fit on the GPUs.
     engines: dict[str | None, Pool] = {}
     ledgers: list[Any] = []  # that of the last run
     with ray_session(with_vllm=with_vllm), ExitStack() as stack:
@@ -52,7 +52,7 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
                 stack.close()
                 placement.wait_for_room(engine, run.preparation.model, notify)
                 options, size = placement.actor_options(engine), engines_with_room(engine, work)
-                engines[identity] = stack.enter_context(pool(SharedEngine, (), size=size, options=options))
+                engines[identity] = stack.enter_context(pool(SharedEngine, size=size, options=options))
             shared = engines[identity]
             deaths = ledger(work)
             ledgers.append(deaths)
@@ -61,6 +61,7 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
                 actor.begin.remote(arguments)
             calls = concurrent_calls(engine, run.part_rows)
             places = len(shared.actors) * calls
+            # One process hands over for all engines: it only waits, and a queue of its own knows which has a free place.
             scored = prepared_rows(run, units).map_batches(
                 HandOver,
                 fn_constructor_args=(shared, calls, arguments),
@@ -88,14 +89,13 @@ class SharedEngine:
         self._ledger: Any = None
 
     def begin(self, arguments: StepArguments) -> None:
-        """Go on to a run, if it isn't the last one. The first of a process starts the engine."""
         self._step_of(arguments)
 
     def score(self, block: pa.Table, arguments: StepArguments) -> pa.Table:
-        """Score and commit a block of a run; returns one row per part."""
         return self._step_of(arguments)(block)
 
     def _step_of(self, arguments: StepArguments) -> ScoreStep:
+        """The step of a run, which may be another one than the last. The first of a process starts the engine."""
         settings, files, ledger = arguments
         with self._changing:
             # By its ledger, since a run that goes on after a loss has a new one.
@@ -116,8 +116,7 @@ class HandOver:
             self._places.put(actor)
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """The report of a block's parts."""
-        actor = self._places.get()
+        actor = self._places.get()  # Ray Data gives no more blocks at a time than there are places, so this doesn't wait
         try:
             report: pa.Table = ray.get(actor.score.remote(block, self._arguments))
             return report

@@ -14,8 +14,8 @@ from pipelines.run.prepare.row_sample import read_sample
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings
 
+# `BENCHMARK=FILE`; a path with an equals sign behind a slash, as of a table with partitions, is none.
 _NAMED = re.compile(r"(?P<name>[\w-]+)=(?P<file>.+)", re.DOTALL)
-"""`BENCHMARK=FILE`; a path with an equals sign behind a slash, as of a table with partitions, is none."""
 
 
 class BenchmarkFile(NamedTuple):
@@ -54,7 +54,7 @@ def _benchmark_file(text: str, name: str | None) -> BenchmarkFile:
 
 
 def _benchmark_of(file: str, name: str | None) -> str:
-    """The benchmark that rows are of, read as `score` reads them."""
+    # Read as `score` reads them: a benchmark is told by the shape and the columns of a scored corpus.
     corpus = CorpusSettings(inputs=(file,))
     files, _, schemas = find_corpus(corpus.inputs)
     sample: Sequence[Any] = read_sample(files, corpus.max_record_bytes).rows

@@ -3,9 +3,12 @@
 import functools
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
+from actors.contracts.judge import Judge
 from actors.errors import SettingsError
+from actors.reward_model import RUBRIC, families, family_known
 from actors.settings.endpoint import HERE, check_engine
 from actors.settings.replica import ModelSettings
 from actors.text.model_names import short_names
@@ -13,6 +16,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.evaluation.evaluate_corpus import ScoredBenchmark, check_complete, evaluate_into
+from pipelines.results.evaluation.games import check_stop
 from pipelines.results.evaluation.published.presets import Preset, preset_of, presets
 from pipelines.results.evaluation.results import Results
 from pipelines.run.runtime.progress import Progress
@@ -43,16 +47,16 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
     files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
-    if settings.output is not None:
-        return _evaluate_into(settings.output, settings, files, progress)
-    progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
-    with tempfile.TemporaryDirectory() as place:
-        return _evaluate_into(str(Path(place, "results")), settings, files, progress)
-
-
-def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> Results:
-    scoring = settings.model_copy(update={"output": output})
-    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
+    if settings.judge.stop:
+        _check_stop(settings, files)
+    with ExitStack() as stack:
+        output = settings.output
+        if output is None:
+            progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
+            output = str(Path(stack.enter_context(tempfile.TemporaryDirectory()), "results"))
+        # What is evaluated is `settings`, which say that nothing is kept; what is scored needs a folder all the same.
+        scoring = settings.model_copy(update={"output": output})
+        return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
 
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
@@ -64,6 +68,17 @@ def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -
     if not any(preset_of(file.benchmark, model) for file in files for model in settings.model):
         choices = "; ".join(f"{preset.benchmark}: {', '.join(preset.models)}" for preset in presets())
         raise SettingsError(f"--as-published: nothing is known of these models on these benchmarks; known are {choices}")
+
+
+def _check_stop(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
+    # A folder whose family only its files tell is refused after its first benchmark is scored.
+    named = settings.family or (RUBRIC if settings.judge.rubric is not None else None)
+    for model in settings.model:
+        family = family_known(model) if named is None else families().get(named)
+        if isinstance(family, Judge):
+            judge = family.reading_by(settings.read).with_settings(settings.judge)
+            for file in files:
+                check_stop(benchmarks()[file.benchmark], judge.shows, stop=True)
 
 
 def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> list[ScoredBenchmark]:
@@ -86,7 +101,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             )
             summary = score_corpus.score(run, progress)
             if settings.endpoint != HERE:
-                summary.check_scored()
+                summary.check_scored()  # one that refuses everything fails row by row, and the run ends well
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)
@@ -101,7 +116,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
 
 
 def _as_published(run: ScoreSettings, preset: Preset, output: str) -> ScoreSettings:
-    """The same run with the settings of a preset, into another folder."""
+    # Into a folder of its own: rewards by other settings are another run, and both are shown side by side.
     render = run.render.model_copy(update=dict(preset.settings.render()))
     model = run.model.model_copy(update={"dtype": preset.settings.dtype or run.model.dtype})
     return run.model_copy(update={"render": render, "model": model, "output": output})

@@ -20,8 +20,7 @@ import numpy as np
 from pipelines.results.filtering.cuts import Mask, Numbers, enough_cases, fewest_cases, is_bounded, last_passed
 from pipelines.settings.run_settings import BoundSettings
 
-_KEPT_SHARE = 0.25
-"""The share of responses that a filter is taken to keep where a slice must be sized before anything is known."""
+_KEPT_SHARE = 0.25  # that a filter is taken to keep, where a slice must be sized before anything is known
 
 
 class Band(NamedTuple):
@@ -41,8 +40,9 @@ class Allowed(NamedTuple):
     @classmethod
     def of(cls, bound: BoundSettings, models: int) -> "Allowed":
         """What each of so many models may do; the last one, which is right by definition, isn't counted."""
+        # x / models of the head of this file. `wrong` is F / (F + T) <= y where F <= x T / models, so y = odds / (1 + odds).
         odds = bound.error * (1 - bound.miss) / (1 - bound.error) / models
-        sequences = models * (2 if bound.miss else 1)
+        sequences = models * (2 if bound.miss else 1)  # without a miss nothing is dropped, and no lower edge is tested
         return cls(odds / (1 + odds), bound.miss / models, (1 - bound.confidence) / sequences)
 
     @property
@@ -52,7 +52,10 @@ class Allowed(NamedTuple):
 
     @property
     def sample(self) -> int:
-        """The size of a slice that shows the shares where half of them is true."""
+        """The size of a slice that shows the shares where half of them is true.
+
+        Shares are of what is kept, so that a slice of responses is larger by `_KEPT_SHARE`.
+        """
         return math.ceil(max(enough_cases(self.wrong, self.risk), enough_cases(self.lost, self.risk)) / _KEPT_SHARE)
 
 
@@ -65,7 +68,7 @@ def calibrate(rewards: Numbers, wanted: Mask, cuts: Numbers, allowed: Allowed) -
     falling, rising = np.sort(cuts)[::-1], np.sort(cuts)
     wrong = np.array([(~wanted & (rewards >= cut)).sum() for cut in falling], int)
     lost = np.array([(wanted & (rewards < cut)).sum() for cut in rising], int)
-    total = int(wanted.sum())
+    total = int(wanted.sum())  # T: those without a reward are among them, which no edge keeps or loses
     high = last_passed(is_bounded(wrong, wrong + total, allowed.wrong, allowed.risk))
     low = last_passed(is_bounded(lost, total, allowed.lost, allowed.risk))
     band = Band(-math.inf if low is None else float(rising[low]), math.inf if high is None else float(falling[high]))

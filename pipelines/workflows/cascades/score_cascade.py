@@ -27,8 +27,8 @@ from pipelines.folders.run_folder.member_runs import CASCADE, MEMBERS, member_no
 from pipelines.folders.scored_corpus.databases import spilling
 from pipelines.folders.scored_corpus.expressions import Condition
 from pipelines.folders.scored_corpus.summary import Summary
-from pipelines.results.filtering.cuts import interval
-from pipelines.run.runtime.progress import EnsembleProgress, NoProgress
+from pipelines.results.filtering.cuts import interval, possible_cuts
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import BoundSettings, CascadeSettings
@@ -43,9 +43,8 @@ __all__ = ["CascadeFigures", "CascadeSummary", "cascade"]
 
 _KEPT_FREE = (KEPT, STAGE)
 _DECIDED = ("reward", "scores", "status", "reason", "tokens", "truncated", KEPT, STAGE)
-_MEMORY = "2GB"
-_MOST_SLICE = 0.25
-"""The largest share of what reaches a model that its slice may be: more would save less than it costs."""
+_MEMORY = "2GB"  # of DuckDB, which holds a table of each model and joins them; it spills what is over
+_MOST_SLICE = 0.25  # of what reaches a model, its slice: more would save less than it costs
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,6 @@ class CascadeFigures:
     stages: Sequence[StageFigures]
     check: CheckFigures | None = None
 
-    @property
-    def last_share(self) -> float:
-        """The share of the rows that the last model scored, its slices included."""
-        return self.stages[-1].rows / max(1, self.rows)
-
 
 @dataclass(frozen=True)
 class CascadeSummary(Readable):
@@ -114,13 +108,13 @@ class CascadeSummary(Readable):
         return {**self.combined.as_json(), CASCADE: dict(self.cascade), MEMBERS: summaries}
 
 
-def cascade(settings: CascadeSettings, progress: EnsembleProgress | None = None) -> CascadeSummary:
+def cascade(settings: CascadeSettings, progress: Progress | None = None) -> CascadeSummary:
     """Run a cascade, or resume one that was interrupted.
 
     Raises a `UserError` if a run can't start, `RunStopped` if one ended early and can be resumed, and `AuditError` if the
     models hold other rows than they should.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     stages = _stages(settings)
     folder = storage.absolute(settings.output)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
@@ -153,13 +147,12 @@ class _Scoring:
 
     settings: CascadeSettings
     stages: Sequence[Member]
-    progress: EnsembleProgress
+    progress: Progress
     summaries: dict[str, Summary] = field(default_factory=dict)
     runs: dict[str, MemberRun] = field(default_factory=dict)
 
     @property
     def last(self) -> int:
-        """The number of the last model, of which the first has 0."""
         return len(self.stages) - 1
 
     def score(self, stage: int, files: Sequence[str] = ()) -> MemberRun:
@@ -182,13 +175,15 @@ class _Scoring:
 
 
 def _open(settings: CascadeSettings, folder: str, stages: Sequence[Member]) -> None:
-    """Create or reopen the output folder. Raises a `UserError` if it is unusable, or the run of any model can't start."""
+    """Create or reopen the output folder.
+
+    Raises a `UserError` if it is unusable, or the run of any model can't start: before the first has cost anything.
+    """
     earlier = read_earlier(folder, settings.overwrite, "a cascade")
-    if earlier is None and not storage.folder(folder).sub(FOLDER).is_empty():
-        storage.folder(folder).sub(FOLDER).delete_all()
+    if earlier is None:
+        storage.folder(folder).sub(FOLDER).delete_all()  # those of a cascade that was deleted: nothing reads them
     columns = _checked_columns(settings, stages)
-    unmade = {stage.name: {"identity": {"model": stage.settings.model.model}, "run": None} for stage in stages}
-    manifest = _manifest((), columns, unmade, settings.bound, {})
+    manifest = _manifest((), columns, _unmade(stages), settings.bound, {})
     if earlier is None:
         manifest.started().write(folder)  # before any model runs: it marks the folder as a cascade's
     else:
@@ -197,7 +192,10 @@ def _open(settings: CascadeSettings, folder: str, stages: Sequence[Member]) -> N
 
 
 def columns_ahead(settings: CascadeSettings) -> Columns:
-    """The columns that a cascade's corpus will have. Raises a `UserError` if the run of a model can't be resolved."""
+    """The columns that a cascade's corpus will have, for the later steps of a recipe.
+
+    Raises a `UserError` if the run of a model can't be resolved.
+    """
     return _checked_columns(settings, _stages(settings))
 
 
@@ -242,8 +240,13 @@ def _manifest(
     return Manifest(identity, tuple(files), columns, versions)
 
 
+def _unmade(stages: Sequence[Member]) -> dict[str, Mapping[str, Any]]:
+    # Of a model without a run, as all have at first, and one that no row reaches to the end.
+    return {stage.name: {"identity": {"model": stage.settings.model.model}, "run": None} for stage in stages}
+
+
 def _fixed_identity(manifest: Manifest) -> dict[str, Any]:
-    """The part of the identity that can't change in a folder. Of a model only which one: its own folder checks the rest."""
+    # The part that can't change in a folder. Of a model only which one: its own folder checks the rest.
     models = {name: member["identity"]["model"] for name, member in manifest.identity.get(MEMBERS, {}).items()}
     return {**manifest.identity, MEMBERS: models}
 
@@ -267,9 +270,10 @@ def _settle(run: _Scoring, rows: StageRows, bound: BoundSettings) -> CascadeFigu
             query = f"from open{stage} select row_id where row_id not in (select row_id from ids{last})"
             if files := rows.write(stage + 1, run.stages[stage + 1].name, "open", query):
                 rows.load(stage + 1, run.score(stage + 1, files))
+    # Half of a slice: it estimates, and shows nothing. Rows that the last model has seen by a slice had a part in the bands.
     checked = (bound.sample or allowed.sample) // 2
     unseen = f"row_id not in (select row_id from ids{last}) and {rows.can_go_on}"
-    rows.draw("checked", 0, min(checked, _most(rows, 0)), f"{bound.sample_seed} check", unseen)
+    rows.draw("checked", 0, min(checked, int(rows.count("s0") * _MOST_SLICE)), f"{bound.sample_seed} check", unseen)
     query = f"select row_id from open{last - 1} union select row_id from checked"
     if files := rows.write(last, last_name, "open", query):
         rows.load(last, run.score(last, files), bound.where)
@@ -291,7 +295,7 @@ def _calibrate(
 ) -> tuple[Band, StageFigures]:
     """The band of a model, by a random slice of what reached it; everything is open where that is too small."""
     last, name, reached = run.last, run.stages[stage].name, rows.count(f"s{stage}", "distinct row_id")
-    size = min(bound.sample or allowed.sample, _most(rows, stage))
+    size = min(bound.sample or allowed.sample, int(rows.count(f"s{stage}") * _MOST_SLICE))
     rows.draw(f"slice{stage}", stage, size, str(bound.sample_seed), rows.can_go_on)
     drawn = rows.count(f"slice{stage}")
     if drawn < allowed.fewest:
@@ -304,13 +308,9 @@ def _calibrate(
     why = ""
     if kept < allowed.fewest:
         why = f"{kept:,} responses of the slice are kept, and {allowed.fewest:,} show the bound at the least"
-    band = calibrate(rewards, wanted, rows.cuts(stage), allowed)
+    band = calibrate(rewards, wanted, possible_cuts(rows.connection, f"s{stage}", "reward"), allowed)
     low, high = (edge if math.isfinite(edge) else None for edge in band)
     return band, StageFigures(name, reached, drawn, kept, low, high, why)
-
-
-def _most(rows: StageRows, stage: int) -> int:
-    return int(rows.count(f"s{stage}") * _MOST_SLICE)
 
 
 def _describe_open(run: _Scoring, rows: StageRows, stage: int) -> str:
@@ -320,7 +320,6 @@ def _describe_open(run: _Scoring, rows: StageRows, stage: int) -> str:
 
 
 def _check(rows: StageRows, bands: Sequence[Band], bound: BoundSettings) -> CheckFigures | None:
-    """The errors of the second slice; None if nothing is settled before the last model, or there is no slice."""
     drawn, kept, wrong, wanted, lost = rows.count_errors("checked", bands)
     if not drawn or not any(math.isfinite(edge) for band in bands for edge in band):
         return None
@@ -333,12 +332,10 @@ def _combine(
 ) -> tuple[Summary, Mapping[str, Any]]:
     """Make the decided corpus; or take that which is there, if it is of the same runs."""
     names = [stage.name for stage in run.stages]
-    unmade = {stage.name: {"identity": {"model": stage.settings.model.model}, "run": None} for stage in run.stages}
-    notes = unmade | {name: member_note(member.manifest, member.entries) for name, member in run.runs.items()}
+    notes = _unmade(run.stages) | {name: member_note(member.manifest, member.entries) for name, member in run.runs.items()}
     first = rows.first.manifest
     versions = {stage.name: provenance(stage.settings) for stage in run.stages}
-    ordered = {name: notes[name] for name in names}
-    manifest = _manifest(first.files, _decided_columns(first.columns, names), ordered, settings.bound, versions)
+    manifest = _manifest(first.files, _decided_columns(first.columns, names), notes, settings.bound, versions)
 
     def compute() -> Any:
         rows.decide(names, [stage.high for stage in figures.stages[:-1]])

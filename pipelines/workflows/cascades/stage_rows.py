@@ -32,9 +32,7 @@ from pipelines.workflows.cascades.bands import Band
 from pipelines.workflows.ensembles.align import MemberRun
 
 FOLDER = "rows"
-_FILE_BYTES = 64 * 2**20
-_CUTS = 200
-"""Possible edges of a band: quantiles of all rewards of a model."""
+_FILE_BYTES = 64 * 2**20  # of the first model's parts that one file of rows is taken from: all rows of it are in memory
 _READ = (ROW, RESPONSE, REWARD, STATUS, REASON, PROMPT_TOKENS, TRUNCATED)
 _SCHEMA = pa.schema(
     {
@@ -59,13 +57,13 @@ class StageRows:
 
     def load(self, stage: int, run: MemberRun, where: str | None = None) -> None:
         """Make the table of a model's responses; with a condition, `wanted` says which meet it."""
-        self.connection.register("read", _read_run(run, where))
+        self.connection.register("read", _read_run(run, where))  # a stream: no run is in memory as a whole
         mapped = f"(select read.* replace (ids.row_id as row_id) from read join ids{stage} as ids on read.row_id = own)"
         self.connection.execute(f"create or replace table s{stage} as from {mapped if stage else 'read'}")
         self.connection.unregister("read")
 
     def begin(self, stage: int) -> None:
-        """Create the empty tables of a model: what it scored, and the rows that go to it."""
+        # Empty, since a model that nothing reaches is asked for no run, and is joined all the same.
         self.connection.execute(f"create table s{stage} as from s0 limit 0")
         self.connection.execute(f"create table ids{stage} (own text, row_id text)")
 
@@ -80,6 +78,7 @@ class StageRows:
 
     def draw(self, table: str, stage: int, count: int, seed: str, among: str) -> None:
         """Create a table of responses of a model that are drawn at random, of those that meet a condition in SQL."""
+        # By a hash of the name, and not by `random()`: a resumed cascade draws the same responses, in any order of the rows.
         chance = "md5_number_lower($1 || ' ' || row_id || ' ' || name)"
         self.connection.execute(
             f"create or replace table {table} as select row_id, name from s{stage} where {among} "
@@ -95,17 +94,7 @@ class StageRows:
         ).to_arrow_table()
         return np.asarray(columns.column("reward").to_numpy(), float), np.asarray(columns.column("wanted").to_numpy(), bool)
 
-    def cuts(self, stage: int) -> Numbers:
-        """Possible edges of a model's band."""
-        step = f"greatest(1, count(*) over () // {_CUTS})"
-        values = self.connection.execute(
-            f"select distinct reward from (select reward, row_number() over (order by reward) % {step} as off from s{stage} "
-            "where reward is not null) where off = 0"
-        ).fetchnumpy()["reward"]
-        return np.asarray(values, float)
-
     def count(self, table: str, of: str = "*") -> int:
-        """The number of rows of a table, or of the values of an expression in it."""
         ((counted,),) = self.connection.execute(f"select count({of}) from {table}").fetchall()
         return int(counted)
 
@@ -128,6 +117,8 @@ class StageRows:
         All of them, those that are kept, and wrongly; those that the last model wants, and those of these that are lost.
         """
         last = len(bands)
+        # Rows that are open count by the last model, as in the corpus. Of the others its word is the truth and no decision:
+        # the band of the latest model that scored them has decided.
         joins = " ".join(f"left join s{stage} using (row_id, name)" for stage in range(last + 1))
         settled = " ".join(
             f"when s{stage}.row_id is not null then coalesce(s{stage}.reward >= {_sql(bands[stage].high)}, false)"
@@ -203,12 +194,12 @@ class StageRows:
         folder.make()
         if is_json:
             lines = [one_line(record.as_py()) + b"\n" for table in tables for record in table.column(RECORD)]
-            starts = [0, *itertools.accumulate(map(len, lines))]
+            starts = [0, *itertools.accumulate(map(len, lines))]  # bytes, by which `score` names rows of JSON Lines
             if not is_there:
                 with folder.writing(file) as stream:
                     stream.writelines(lines)
         else:
-            starts = list(range(len(chosen)))
+            starts = list(range(len(chosen)))  # row numbers, by which it names those of Parquet
             if not is_there:
                 with folder.writing(file) as stream:
                     row_groups = RowGroups(stream, self.first.manifest.columns.carried)
@@ -233,7 +224,7 @@ class StageRows:
 
 
 def _sql(number: float) -> str:
-    return f"'{number!r}'::double"
+    return f"'{number!r}'::double"  # `repr` gives all digits, and DuckDB reads 'inf' and '-inf' as text alone
 
 
 def _text(name: str) -> str:
@@ -249,7 +240,7 @@ def _read_run(run: MemberRun, where: str | None) -> pa.RecordBatchReader:
     evaluate = Evaluator({"wanted": condition.sql}, condition.columns, condition.flat) if condition else None
 
     def batches() -> Iterator[pa.RecordBatch]:
-        place = 0
+        place = 0  # a response's number in the corpus: parts are sorted by file and start, as the corpus is
         for part, _ in sorted(run.entries):
             for table in read_tables(run.parts.path(part), reads):
                 wanted = pa.nulls(table.num_rows, pa.bool_()) if evaluate is None else evaluate(table).column("wanted")

@@ -8,6 +8,7 @@
 
 import json
 import operator
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict
@@ -19,6 +20,7 @@ from actors.contracts.judge import Judge
 from actors.contracts.showings import Shows
 from actors.errors import OutputError, SettingsError, SourceError
 from actors.records import Message, RenderedRequest, Role, ScoreRequest
+from actors.reward_model import resolve_model
 from actors.settings.verifier import is_verifier
 from actors.text.tool_calls import as_messages
 from pipelines.data import storage
@@ -34,7 +36,7 @@ from pipelines.results.certificates.certificate import CONFIDENCE, ORDER, SEED, 
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.row_sample import read_sample
 from pipelines.run.prepare.score_requests import Preparation, renderer
-from pipelines.run.runtime.progress import NoProgress, Progress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.certify_settings import CertifySettings
 from pipelines.settings.run_settings import CorpusSettings, ScoreSettings, Turns
@@ -42,15 +44,11 @@ from pipelines.workflows.certifying.changes import CHANGES, Left, apply
 
 ORIGINAL = "original"
 _OF_RUN = ("render", "engine", "work", "store", "overwrite", "accept_versions")
-_BEGINNING = b'{"question": '
-"""Of each row that is written."""
+_BEGINNING = b'{"question": '  # of each row that is written: another file of that name isn't ours to replace
 _IMPOSSIBLE = {Left.SAME_PROMPT, Left.ONE_RESPONSE, Left.NOT_SAMPLED}
-Key = tuple[int, str]
-"""The number of a question, and the name of a change."""
-Counts = Mapping[str, Counter[str]]
-"""Questions that a change isn't measured on, by change and reason; of `ORIGINAL` the rows that gave none."""
-Rewards = Mapping[Key, Sequence[tuple[float | None, str | None]]]
-"""For each response of a question its reward, and the reason why there is none."""
+Key = tuple[int, str]  # the number of a question, and the name of a change
+Counts = Mapping[str, Counter[str]]  # by change and reason, questions without a pair; of `ORIGINAL` rows without a question
+Rewards = Mapping[Key, Sequence[tuple[float | None, str | None]]]  # of each response its reward, or the reason for none
 
 
 class Question(NamedTuple):
@@ -65,15 +63,16 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
 
     Raises a `UserError` if it can't be done as given, and what the runs raise.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     if is_verifier(settings.model.model):
         raise SettingsError(f"{settings.model.model} compares by code, and has no bias to certify: give a head or a judge")
-    settings = settings.model_copy(update={"corpus": _corpus(settings.corpus)})
+    settings = settings.model_copy(update={"corpus": _corpus(settings)})
     plan = resolve_run.resolve(settings, notify=progress.noted)
     progress.planned(plan.shape_found)
-    sample = read_sample(plan.files, settings.corpus.max_record_bytes).rows
+    # What is certified is worth reading a large row group to its end, as the start of a run isn't.
+    sample = read_sample(plan.files, settings.corpus.max_record_bytes, reach=sys.maxsize)
     counts: Counts = defaultdict(Counter)
-    questions = _questions(map(plan.preparation.requests, sample), counts)
+    questions = _questions(map(plan.preparation.row_shape.requests, sample.rows), counts)
     requests = _changed(plan.preparation, questions, counts)
     originals = {key: request for key, request in requests.items() if key[1] == ORIGINAL}
     if not originals:
@@ -99,14 +98,16 @@ def certify(settings: CertifySettings, progress: Progress | None = None) -> Cert
     deviation, effects = measure(trials, original_rewards(rewards), single_verdicts)
     certificate = Certificate(
         *(settings.model.model, settings.corpus.inputs, len(originals), dict(counts[ORIGINAL]), deviation, CONFIDENCE),
-        *(effects, is_fake(manifest), manifest.identity, manifest.made_with),
+        *(effects, is_fake(manifest), manifest.identity, manifest.made_with, len(sample.rows), len(plan.files)),
+        sample.beginnings,
     )
     CERTIFIED.write(settings.output, CERTIFIED.marked(asdict(certificate)))
     return certificate
 
 
-def _corpus(corpus: CorpusSettings) -> CorpusSettings:
+def _corpus(settings: CertifySettings) -> CorpusSettings:
     """The corpus; of a scored folder the files that it was made of, read as they were."""
+    corpus = settings.corpus
     (first, *more) = corpus.inputs
     manifest = read_manifest(first) if not more and storage.is_folder(first) else None
     if manifest is None:
@@ -115,17 +116,23 @@ def _corpus(corpus: CorpusSettings) -> CorpusSettings:
         raise SourceError(f"{first} holds candidates of a policy: give what `filter --rows responses` makes of it")
     first_run = next(iter(manifest.identity.get(MEMBERS, {}).values()), {"identity": manifest.identity})["identity"]
     reading: dict[str, Any] = {"format": first_run["shape"], "limit": first_run["limit"], "turns": Turns(first_run["turns"])}
+    # Fields that were read from a column of another name. The others are found by themselves, if this model reads them.
+    named = {name: of for name, of in first_run["fields"].items() if of not in (name, name.removeprefix("row."))}
+    if named:  # by another model, perhaps, whose fields would be refused if this one doesn't read them
+        family = resolve_model(settings.model, settings.render).family
+        names = {*family.field_names, *((PRINCIPLE,) if family.takes_principles else ())}
+        reading["field"] = {name: of for name, of in named.items() if name in names}
     if first_run["own_columns"]:
         columns = OwnColumns.read(first_run["own_columns"])
         reading |= {"prompt_column": columns.prompt, "response_column": columns.responses or None, "format": None}
         reading |= {"conversation_column": columns.conversations or None, "system_column": columns.system}
-    settings = corpus.model_dump(exclude_defaults=True)
-    reading = {name: value for name, value in reading.items() if name not in settings}
+    given_here = corpus.model_dump(exclude_defaults=True)
+    reading = {name: value for name, value in reading.items() if name not in given_here}
     return corpus.model_copy(update={"inputs": tuple(file.path for file in manifest.files), **reading})
 
 
 def _questions(rows: Iterable[RowRequests], counts: Counts) -> dict[int, Question]:
-    """One question of each row, by its number; rows without any are counted by the reason."""
+    # One of each row, so that pairs are of different rows: intervals take them for independent.
     questions: dict[int, Question] = {}
     for number, row in enumerate(rows):
         if row.requests:
@@ -146,7 +153,7 @@ def _changed(preparation: Preparation, questions: Mapping[int, Question], counts
     render = renderer(preparation.model, preparation.render).render
     rendered = dict(zip(requests, render(list(requests.values())), strict=True))
     for (number, name), request in made.items():
-        if (number, ORIGINAL) not in requests:  # it was refused: originals come first
+        if (number, ORIGINAL) not in requests:  # it was refused, and is counted: originals come first
             requests.pop((number, name), None)
             continue
         why = request if isinstance(request, Left) else _why_unshown(rendered[number, name], rendered[number, ORIGINAL])
@@ -157,8 +164,8 @@ def _changed(preparation: Preparation, questions: Mapping[int, Question], counts
 
 
 def _why_unshown(changed: RenderedRequest, original: RenderedRequest) -> str | None:
-    """Why nothing would be learnt of a question: a response can't be judged, or the model is given what it was given."""
     refused = [response.reason.value for response in changed.responses if response.reason is not None]
+    # Sorted: of a reversed order a judge that sees each response alone is given the same prompts.
     prompts = (sorted((tuple(prompt.ids), prompt.texts) for prompt in each.prompts) for each in (changed, original))
     return refused[0] if refused else Left.SAME_PROMPT if operator.eq(*prompts) else None
 
@@ -166,7 +173,7 @@ def _why_unshown(changed: RenderedRequest, original: RenderedRequest) -> str | N
 def _score(
     settings: CertifySettings, model: Any, name: str, requests: Mapping[Key, ScoreRequest], progress: Progress
 ) -> tuple[Manifest, Rewards]:
-    """Write questions as rows and score them by the ordinary run; its manifest, and the rewards."""
+    # Columns are numbered: a dot in the name of a field would make a path of the name of its column.
     fields = sorted({name for request in requests.values() for name in request.fields})
     columns = {field: f"field_{number}" for number, field in enumerate(fields)}
     named = {**columns, **({PRINCIPLE: "principles"} if any(request.principles for request in requests.values()) else {})}
@@ -209,7 +216,7 @@ def _row(key: Key, request: ScoreRequest, columns: Mapping[str, str]) -> bytes:
 
 
 def original_rewards(rewards: Rewards) -> list[float]:
-    """All rewards of the questions as they are."""
+    """All rewards of the questions as they are, by whose standard deviation effects are measured."""
     originals = (answers for (_, name), answers in rewards.items() if name == ORIGINAL)
     return [reward for answers in originals for reward, _ in answers if reward is not None]
 
@@ -232,8 +239,8 @@ def pair_rewards(
         if (number, name) in rewards:
             count = len(request.responses)  # a row that can't be read has one answer, which says why
             before, after = ((list(rewards[number, each]) * count)[:count] for each in (ORIGINAL, name))
-            after = after[::-1] if name == ORDER else after
-            needed = (0, -1) if name == ORDER else (at,)
+            after = after[::-1] if name == ORDER else after  # so that both are of the same responses, place by place
+            needed = (0, -1) if name == ORDER else (at,)  # an order's effect is what the last gains more than the first
             moments = {ORIGINAL: before, "changed": after}.items()
             missing = [f"{when} {of[place][1]}" for when, of in moments for place in needed if of[place][0] is None]
             left.update(missing[:1])

@@ -40,10 +40,12 @@ _PADDING = (
     "I hope this answer is helpful to you. Please let me know if anything in it is unclear. I would be happy to go through "
     "it once more. Feel free to ask a further question at any time. Thank you for taking the time to read this. "
 )
+# Of "One Token to Fool LLM-as-a-Judge" (arXiv 2507.08794), where they are the whole response.
 _KEYS = {"thought": "Thought process:", "colon": ":", "steps": "Let's solve this step by step."}
-"""Of "One Token to Fool LLM-as-a-Judge" (arXiv 2507.08794), where they are the whole response."""
+# Code, in fences or indented, a table, JSON, or tags: a line or a blank more may change what these say.
 _NOT_PROSE = re.compile(r"```|~~~|^ {4}|^\t|^\s*\||\A\s*[\[{<]|</\w", re.MULTILINE)
 _MARKDOWN = re.compile(r"^\s*([#>*+-]|\d+[.)])\s|\*\*", re.MULTILINE)
+# Of prompts, in English alone: words by which a longer or a formatted response may rightly be a worse one.
 _FORM = re.compile(
     r"\b(only|exactly|at most|at least|no more than|fewer than|words?|sentences?|characters?|brief(ly)?|concise(ly)?|short"
     r"|format|json|xml|yaml|csv|html|markdown|bullets?)\b",
@@ -52,7 +54,7 @@ _FORM = re.compile(
 
 
 def _pad(text: str) -> str:
-    """About twice as long, by 100 to 4,000 characters that say nothing."""
+    # About twice as long, by whole paddings: one, of 225 characters, at the least, and 4,000 characters at the most.
     times = 1 + min(len(text), 4000 - len(_PADDING)) // len(_PADDING)
     return f"{text}\n\n{_PADDING * times}".rstrip()
 

@@ -2,7 +2,13 @@
 
 Ray's default batches are of numpy: a list comes back from one as an array in a pickled object or as a tensor, and null in a
 column of numbers, or in a whole block, as NaN. pandas has its own NA, and NaN in text.
+
+The datasets that Assay made are registered, with their schema and the reader for their rows: a lazy dataset knows neither
+before it is executed, and to find its schema, Ray would start an engine and score a row.
 """
+
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +16,38 @@ from ray.data import Dataset
 
 from actors.errors import SourceError
 from pipelines.data.corpus.python_rows import is_container, plain
-from pipelines.workflows.datasets.known_datasets import known_schema
+from pipelines.folders.scored_corpus.read_back import Reader
 
 _UNFIT = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+# Weak references, so that an entry goes with its dataset.
+_KNOWN: "WeakKeyDictionary[Dataset, tuple[pa.Schema, Reader | None]]" = WeakKeyDictionary()
+
+
+def register(dataset: Dataset, schema: pa.Schema, reader: Reader | None) -> Dataset:
+    """Register a dataset, and return it."""
+    _KNOWN[dataset] = schema, reader
+    return dataset
+
+
+def known_schema(dataset: Dataset) -> pa.Schema | None:
+    """The registered schema of a dataset, or None."""
+    return _KNOWN.get(dataset, (None, None))[0]
+
+
+def reader_of(dataset: Dataset) -> Reader | None:
+    """The registered reader for the rows of a scored dataset, or None.
+
+    Also None for a dataset that is scored by us and changed by steps of the caller: nothing is known of those rows.
+    """
+    return _KNOWN.get(dataset, (None, None))[1]
+
+
+def schema_of(dataset: Dataset) -> pa.Schema:
+    """The schema of a dataset of plain blocks. If it isn't registered, Ray may have to execute its beginning."""
+    if (registered := known_schema(dataset)) is not None:
+        return registered
+    schema: Any = dataset.schema()
+    return pa.schema([]) if schema is None else schema.base_schema.remove_metadata()
 
 
 def with_plain_blocks(dataset: Dataset) -> Dataset:
@@ -41,6 +76,7 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     if not pa.types.is_floating(column.type) or not pc.any(is_nan := pc.is_nan(column)).as_py():
         return column
     numbers = pc.if_else(is_nan, None, column)
+    # A block of nothing but null comes back as floats: as text in the other blocks, it wouldn't go with them.
     return numbers if numbers.null_count < len(numbers) else pa.nulls(len(numbers))
 
 

@@ -22,23 +22,16 @@ class PartsSource(Datasource):
         self._schema = schema
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes on disk, which is of the right order."""
-        return sum(entry.size for _, entry in self._entries)
+        return sum(entry.size for _, entry in self._entries)  # bytes on disk, which is of the right order
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: DataContext | None = None
     ) -> list[ReadTask]:
-        """One task per part."""
-        path = self._responses.parts.path
-        return [
-            ReadTask(
-                functools.partial(self._responses.tables, part, self._schema.names),
-                BlockMetadata(self._count(part), entry.size, input_files=(path(part),), exec_stats=None),
-                schema=self._schema,
-            )
-            for part, entry in self._entries
-        ]
-
-    def _count(self, part: Part) -> int | None:
-        """The number of rows of a block; None where only the worker that reads it will know."""
-        return part.counts.responses if self._responses.kept is None else None
+        path, tasks = self._responses.parts.path, list[ReadTask]()
+        for part, entry in self._entries:
+            # Of what a filter kept, only the worker that reads a part will know how many rows it has.
+            rows = part.counts.responses if self._responses.kept is None else None
+            metadata = BlockMetadata(rows, entry.size, input_files=(path(part),), exec_stats=None)
+            read = functools.partial(self._responses.tables, part, self._schema.names)
+            tasks.append(ReadTask(read, metadata, schema=self._schema))
+        return tasks

@@ -4,16 +4,20 @@ Errors in workers are raised as described in `pipelines.workflows.datasets.score
 """
 
 import functools
+import logging
+import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import ray
 from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError, SourceError
-from actors.reward_model import resolve_model
+from pipelines.data.formats import RowRequests
 from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.folders.scored_corpus.candidates import Candidate
 from pipelines.folders.scored_corpus.expressions import Condition
@@ -21,21 +25,21 @@ from pipelines.folders.scored_corpus.prompt_groups import group_by_prompt
 from pipelines.folders.scored_corpus.read_back import Reader
 from pipelines.results.exports import export_commands, export_job
 from pipelines.results.exports.export_job import ExportJob
-from pipelines.run.prepare import resolve_run
-from pipelines.run.prepare.choose_shape import preview_of
-from pipelines.run.prepare.policy_prompts import PromptPreparation
-from pipelines.run.prepare.preview import check_preview, fill_fields
+from pipelines.run.prepare.identity import open_score_store
+from pipelines.run.prepare.policy_prompts import PromptPreparation, read_prompt_rows
+from pipelines.run.prepare.score_requests import Preparation
 from pipelines.run.sampling import policies
+from pipelines.run.sampling.budget import CandidateBudget
+from pipelines.run.sampling.sample_step import CandidateSampler, PromptCandidates
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import DatasetSampleSettings
-from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
-from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, schema_of
-from pipelines.workflows.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
-from pipelines.workflows.datasets.score_datasets import read_first_rows, register_scored
+from pipelines.workflows.datasets.blocks import conform, known_schema, reader_of, schema_of, with_plain_blocks, with_types_of
+from pipelines.workflows.datasets.score_datasets import prepare_dataset, register_scored
+from pipelines.workflows.datasets.score_rows import ROW_ID, prepare_rows, work_of
 
 _NUMBER = re.compile(r"(\d+)")
-_FOLDERS = {"scored": "", "output": ""}
+_FOLDERS = {"scored": "", "output": ""}  # required by the settings of the commands, and not used here
 
 
 def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Dataset:
@@ -46,22 +50,15 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     """
     settings = build(DatasetSampleSettings, {"policy": policy, "model": judge, **options})
     policies.check(settings, settings.draw.n)
-    dataset = with_plain_blocks(dataset)
-    schema, first = read_first_rows(dataset)
-    preview = preview_of(settings.rows, first, unanswered=True)
-    model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
-    policies.check_judge(model, settings.draw)
     if lacking := policies.lacking_room(settings):
         raise SettingsError(f"a dataset needs {lacking}; into a folder they work in turns")
-    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
-    preparation = resolve_run.preparation_of(schema, model, preview.row_shape, settings)
-    preparation.columns.check(())
-    check_preview(preview, preparation)
+    dataset, preparation = prepare_dataset(dataset, settings, unanswered=True)
+    policies.check_judge(preparation.model, settings.draw)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
-    policies.check_reasoning(writer, model, settings.render)
+    policies.check_reasoning(writer, preparation.model, settings.render)
     prompt_preparation = PromptPreparation(preparation, writer, system)
     sampled = dataset.map_batches(
-        functools.partial(prepare_prompt_rows, prompt_preparation=prompt_preparation, batch_rows=settings.batch_rows),
+        functools.partial(_prepare_prompt_rows, prompt_preparation=prompt_preparation, batch_rows=settings.batch_rows),
         batch_size=None,
         batch_format="pyarrow",
     ).map_batches(
@@ -70,9 +67,39 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         batch_size=settings.batch_rows,
         batch_format="pyarrow",
         num_cpus=0.25,
+        # One process waits for all engines, 16 blocks at a time; the engines are actors of its own.
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
     return register_scored(sampled, preparation, settings.engine, system)
+
+
+def _prepare_prompt_rows(block: pa.Table, prompt_preparation: PromptPreparation, batch_rows: int) -> Iterator[pa.Table]:
+    def prepare(requests: Sequence[RowRequests], _: Preparation) -> pa.Array:
+        return pa.array([pickle.dumps(row) for row in prompt_preparation.rows(requests)], pa.large_binary())
+
+    return prepare_rows(block, prompt_preparation.preparation, batch_rows, prepare)
+
+
+class RowSampleStep(CandidateSampler):
+    """Ray Data's actor class. It owns its pools of engines, which end with it."""
+
+    def __init__(self, prompt_preparation: PromptPreparation, settings: DatasetSampleSettings) -> None:
+        writers, judges = policies.sizes(settings, writers=1)
+        self._stack = ExitStack()  # never closed, but kept: Ray ends an actor's actors when it ends the actor
+        engines = policies.Engines(self._stack, settings, logging.getLogger(__name__).warning)
+        self._source = engines.source(settings.policy, prompt_preparation.policy, writers)
+        model = prompt_preparation.preparation.model
+        pool = engines.judges(model, judges, open_score_store(settings.store, model, settings.engine))
+        super().__init__(prompt_preparation.preparation, CandidateBudget(settings.draw), settings.policy.policy_seed, pool)
+        self._holder = ray.get_runtime_context().get_actor_id()  # see `RowStep`
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        ids = block.column(ROW_ID).to_pylist()
+        prompts = [prompt for prompt in read_prompt_rows(block) if prompt is not None]
+        rows = [PromptCandidates(row_id, prompt) for row_id, prompt in zip(ids, prompts, strict=True)]
+        self.sample(work_of(self._holder, ids), rows, self._source)
+        table, _ = self.table(block, rows)
+        return table
 
 
 def choose(
@@ -123,6 +150,7 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
     export_job.check_comparable(job, reader.columns)
     reader = export_job.carrying(job, reader, by_column=True)
     export_job.check_scores(job, reader.columns)
+    # Types as planned, where the steps between left a column of nothing but null, which has none of its own.
     planned = known_schema(scored if of is None else of) or pa.schema([])
     scored = with_plain_blocks(scored)
     schema = with_types_of(planned, schema_of(scored))
@@ -149,7 +177,6 @@ class _Group:
     schema: pa.Schema
 
     def rows(self, group: pa.Table) -> pa.Table:
-        """The rows made of a group."""
         group = conform(group, self.schema)
         # In a fixed order, as that decides ties and seeds, and as the reader needs the responses of a row side by side.
         order = sorted(range(len(group)), key=self._sort_keys(group).__getitem__)

@@ -21,6 +21,7 @@ import ray
 from ray.data import Dataset
 
 from actors.errors import AssayError, SettingsError, SourceError
+from actors.records import Reasoning
 from actors.reward_model import resolve_model
 from actors.settings.replica import EngineSettings
 from pipelines.data.corpus.python_rows import python_rows
@@ -35,20 +36,26 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.identity import open_score_store
 from pipelines.run.prepare.preview import check_preview, fill_fields
-from pipelines.run.prepare.score_requests import Preparation, strips_reasoning
+from pipelines.run.prepare.score_requests import Preparation, reasoning_of
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
 from pipelines.run.runtime.workers import OnRay
 from pipelines.run.scoring.score_corpus import run_stopped
 from pipelines.settings.filter_settings import ChoiceSettings
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import DatasetSettings, Turns
-from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
-from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, register, schema_of
+from pipelines.settings.run_settings import DatasetSampleSettings, DatasetSettings, Turns
+from pipelines.workflows.datasets.blocks import (
+    conform,
+    known_schema,
+    reader_of,
+    register,
+    schema_of,
+    with_plain_blocks,
+    with_types_of,
+)
 from pipelines.workflows.datasets.parts_source import PartsSource
 from pipelines.workflows.datasets.score_rows import ROW_ID, RowStep, prepare_rows
 
-_SAMPLE_ROWS = 1000
-"""First rows that are read to recognise the shape and the columns."""
+_SAMPLE_ROWS = 1000  # first rows that are read to recognise the shape and the columns
 _MET = "met"
 _SELECTION_COLUMNS = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON)
 
@@ -60,16 +67,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     whatever the blocks; equal rows share it. Raises a `UserError` if rows, settings or model are unusable.
     """
     settings = build(DatasetSettings, {"model": model, **options})
-    dataset = with_plain_blocks(dataset)
-    schema, sample = read_first_rows(dataset)
-    preview = preview_of(settings.rows, sample)
-    resolved = resolve_model(
-        settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
-    )
-    preview = fill_fields(preview, resolved.model, resolved.family.field_names, resolved.family.needed_fields)
-    preparation = resolve_run.preparation_of(schema, resolved, preview.row_shape, settings)
-    preparation.columns.check(())
-    check_preview(preview, preparation)
+    dataset, preparation = prepare_dataset(dataset, settings)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation, batch_rows=settings.batch_rows),
         batch_size=None,
@@ -80,7 +78,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
             preparation,
             settings.engine,
             ledger(settings.pool),
-            open_score_store(settings.store, resolved, settings.engine),
+            open_score_store(settings.store, preparation.model, settings.engine),
         ),
         batch_size=settings.batch_rows,
         batch_format="pyarrow",
@@ -89,11 +87,30 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     return register_scored(scored, preparation, settings.engine)
 
 
+def prepare_dataset(
+    dataset: Dataset, settings: DatasetSettings | DatasetSampleSettings, *, unanswered: bool = False
+) -> tuple[Dataset, Preparation]:
+    """The dataset with plain blocks, and how its rows become prompts, by its first rows and the settings.
+
+    Raises a `UserError` if rows, settings or a model are unusable.
+    """
+    dataset = with_plain_blocks(dataset)
+    schema, sample = _read_first_rows(dataset)
+    preview = preview_of(settings.rows, sample, unanswered=unanswered)
+    all_turns, parallel = settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
+    model = resolve_model(settings.model, settings.render, all_turns, parallel)
+    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
+    preparation = resolve_run.preparation_of(schema, model, preview.row_shape, settings)
+    preparation.columns.check(())  # of no names of rows: the columns of a dataset are all carried
+    check_preview(preview, preparation)
+    return dataset, preparation
+
+
 def register_scored(
     dataset: Dataset, preparation: Preparation, engine: EngineSettings, system: str | None = None
 ) -> Dataset:
     """Register a scored dataset, whose rows are read as they were prepared, and return it."""
-    columns, stripped = preparation.columns, strips_reasoning(preparation)
+    columns, stripped = preparation.columns, reasoning_of(preparation) is Reasoning.STRIP
     reader = Reader(columns, preparation.row_shape, system, made_up=engine.engine == "fake", stripped=stripped)
     return register(dataset, columns.schema, reader)
 
@@ -126,6 +143,7 @@ def filter_dataset(
     reader, dataset = reader_of(dataset), with_plain_blocks(dataset)
     schema = schema_of(dataset)
     checked = Condition.check(where, schema)
+    # Only the columns of the condition are cast and evaluated: the others may hold objects that Arrow has no type for.
     needed = pa.schema([schema.field(name) for name in checked.columns])
     kept_rows = dataset.map_batches(
         functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
@@ -148,7 +166,7 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
     return register(dataset, schema, Reader.of(manifest))
 
 
-def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
+def _read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
     """The columns of a dataset and its first rows.
 
     Raises `SourceError` if these don't fit the columns, or a column has a name that Assay uses internally.
@@ -174,6 +192,7 @@ def _unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _filter_block(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
+    # A column of nothing but null in this block is null, whatever its type is elsewhere: DuckDB couldn't compare it.
     columns = table.select([name for name in needed.names if name in table.column_names])
     columns = conform(columns, with_types_of(columns.schema, needed))
     is_met = Evaluator({_MET: condition.sql}, condition.columns, condition.flat)(columns).column(_MET)
@@ -200,6 +219,7 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         # Only for its errors: settings that can't be used should be refused before the dataset is executed.
         ResponseEvaluator.of(choice, _prefix(planned_schema, prefix), planned_schema, within_row=within_row)
     with _raising_our_errors():
+        # In Ray's object store, and not read twice: the choice is made of all rows, and a second execution would score anew.
         blocks = with_plain_blocks(dataset).materialize().to_arrow_refs()
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
         schema = _unify([planned_schema or pa.schema([]), *schemas])
@@ -219,7 +239,6 @@ def _schema_of(table: pa.Table) -> pa.Schema:
 
 
 def _keep_chosen(selection: Selection, evaluator: _Block, block: pa.Table) -> pa.Table:
-    """The chosen rows of a block."""
     (rows,) = evaluator.evaluate(block)
     # A selection says nothing of rows that aren't candidates: their value is NaN.
     is_chosen = pc.is_null(selection.reasons(rows)).to_numpy(zero_copy_only=False) & ~np.isnan(rows.values)
@@ -228,6 +247,7 @@ def _keep_chosen(selection: Selection, evaluator: _Block, block: pa.Table) -> pa
 
 def _prefix(schema: pa.Schema, prefix: str | None) -> str:
     """The prefix of Assay's columns. Raises `SettingsError` if it must be given, `SourceError` if there is none."""
+    # Every scoring has all of these columns; an input's own column may end like one of them.
     starts = [name.removesuffix(RESPONSE) for name in schema.names if name.endswith(RESPONSE)]
     prefixes = [start for start in starts if all(start + name in schema.names for name in _SELECTION_COLUMNS)]
     if prefix is None and len(prefixes) > 1:

@@ -22,7 +22,7 @@ from pipelines.folders.run_folder.parts import Parts, read_tables
 from pipelines.folders.scored_corpus.summary import refuse_damaged
 
 _COLUMNS = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON, PROMPT_TOKENS, TRUNCATED)
-"""What is read of each member."""
+# Their names and types in SQL, and at the end a response's index in the corpus: tables have no order there.
 _SCHEMA = pa.schema(
     {
         **dict.fromkeys(("row_id", "name", "prompt"), pa.string()),
@@ -33,12 +33,11 @@ _SCHEMA = pa.schema(
         "place": pa.int64(),
     }
 )
-"""Their names and types in SQL."""
 
 
 @dataclass(frozen=True)
 class MemberRun:
-    """The complete scored corpus of a member."""
+    """The complete scored corpus of a member; `entries` are its parts as they were listed when it was audited."""
 
     name: str
     parts: Parts
@@ -68,15 +67,14 @@ def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> 
         _join(connection, runs)
     except duckdb.Error as error:
         for run in runs:
-            refuse_damaged(run.parts, error)
+            refuse_damaged(run.parts, error)  # names the part, where DuckDB says only that a stream has failed
         raise
     ((joined,),) = connection.execute("select count(*) from responses").fetchall()
     counts = [sum(part.counts.responses for part, _ in run.entries) for run in runs]
+    # Rows and names are unique within a member; else each pair of equals would be a response.
     if any(count != joined for count in counts):
-        for run in runs[1:]:
-            _refuse_other(connection, first, run)
-        # Rows and names are unique; else each pair of equals would be a response.
-        raise AuditError(f"the members should hold {counts[0]:,} different responses, and {joined:,} were joined")
+        held = ", ".join(f"{run.name} {count:,}" for run, count in zip(runs, counts, strict=True))
+        raise AuditError(f"the members don't hold the same responses: of {held} responses, all of them have {joined:,}")
 
 
 def _files(run: MemberRun) -> set[tuple[str, int, str]]:
@@ -84,35 +82,19 @@ def _files(run: MemberRun) -> set[tuple[str, int, str]]:
     return {(file.name, file.size, file.fingerprint) for file in run.manifest.files}
 
 
-def read_responses(run: MemberRun) -> pa.RecordBatchReader:
-    """A member's responses. Can be read once."""
+def _read_responses(run: MemberRun) -> pa.RecordBatchReader:
+    """A member's responses, in the order of the corpus. Can be read once."""
     prefix = run.manifest.columns.prefix
 
     def batches() -> Iterator[pa.RecordBatch]:
         count = 0
         for part, _ in sorted(run.entries):
             for table in read_tables(run.parts.path(part), [prefix + column for column in _COLUMNS]):
-                # Tables have no order in SQL: `place` is the index of a response in the corpus.
                 place = pa.array(np.arange(count, count + table.num_rows))
                 count += table.num_rows
                 yield from pa.table([*table.columns, place], names=_SCHEMA.names).cast(_SCHEMA).to_batches()
 
     return pa.RecordBatchReader.from_batches(_SCHEMA, batches())
-
-
-def _refuse_other(connection: DuckDBPyConnection, first: MemberRun, other: MemberRun) -> None:
-    """Raise `AuditError` for the first response that isn't in both members; return if there is none."""
-    connection.register("m0", read_responses(first))
-    connection.register("m1", read_responses(other))
-    differences = connection.execute(
-        "select row_id, name, m0.place is null from m0 full join m1 using (row_id, name) "
-        "where m0.place is null or m1.place is null order by m0.place nulls last, m1.place limit 1"
-    ).fetchall()
-    for row, response, is_new in differences:
-        holder, lacking = (other.name, first.name) if is_new else (first.name, other.name)
-        raise AuditError(
-            f"the members don't hold the same responses: {holder} has {response} of {row}, which {lacking} doesn't have"
-        )
 
 
 def _join(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
@@ -123,7 +105,7 @@ def _join(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
     """
     tables = [f"m{number}" for number in range(len(runs))]
     for table, run in zip(tables, runs, strict=True):
-        connection.register(table, read_responses(run))
+        connection.register(table, _read_responses(run))
 
     def of_each(text: str, separator: str = ", ") -> str:
         return separator.join(text.format(table) for table in tables)

@@ -20,10 +20,9 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.settings.run_settings import CorpusSettings, MemberSettings, MembersSettings, ScoreSettings
 
-KEPT_FREE = (SUSPECT,)
-"""Columns that a member's run reserves, as only the combined corpus has them."""
+KEPT_FREE = (SUSPECT,)  # columns that a member's run reserves, as only the combined corpus has them
+# Of an endpoint, whatever the engines of the other members are.
 _ONE_ENGINE = dict.fromkeys(("replicas", "max_replicas", "min_replicas"))
-"""Of an endpoint, whatever the engines of the other members are."""
 _COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
@@ -100,24 +99,32 @@ def members(settings: MembersSettings, reserved: tuple[str, ...] = KEPT_FREE) ->
     Raises `SettingsError` if two have equal settings, or a name is in use.
     """
     for number, model in enumerate(settings.models):
+        # Whatever the names: the same rewards twice agree with each other, and hide how far the other members are apart.
         if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:number]):
             raise SettingsError(f"{model.model} is given twice with the same settings, and would only agree with itself")
-    names = _names(settings.models)
-    if settings.corpus.columns:
-        _check_read(settings)
-    # The combined parts take the texts from the first member's, so the others needn't store them again.
-    return [
-        Member(name, _score_settings(settings, name, model, text=settings.text and name == names[0]), reserved)
-        for name, model in zip(names, settings.models, strict=True)
-    ]
+    names, read = _names(settings.models), set[str]()
+    all_members = []
+    for name, model in zip(names, settings.models, strict=True):
+        corpus = _corpus_of(settings, model)
+        read |= corpus.columns.keys()
+        # The combined parts take the texts from the first member's, so the others needn't store them again.
+        run = _score_settings(settings, name, model, corpus, text=settings.text and name == names[0])
+        all_members.append(Member(name, run, reserved))
+    if unread := sorted(settings.corpus.columns.keys() - read):
+        raise SettingsError(
+            f"--field {unread[0]}={settings.corpus.columns[unread[0]]}: none of the models reads such a field"
+        )
+    return all_members
 
 
-def _score_settings(settings: MembersSettings, name: str, member: MemberSettings, *, text: bool) -> ScoreSettings:
+def _score_settings(
+    settings: MembersSettings, name: str, member: MemberSettings, corpus: CorpusSettings, *, text: bool
+) -> ScoreSettings:
     model = ModelSettings(**{field: getattr(member, field) for field in ModelSettings.model_fields})
     if model.dtype is Dtype.AUTO and model.endpoint == HERE:
         model = model.model_copy(update={"dtype": settings.dtype})
     return ScoreSettings(
-        corpus=_corpus_of(settings, model),
+        corpus=corpus,
         output=folder_of(settings.output, name),
         model=model,
         render=settings.render,
@@ -136,24 +143,12 @@ def _corpus_of(settings: MembersSettings, model: ModelSettings) -> CorpusSetting
     """The input of a member, without the columns of fields that it doesn't read: they are for others."""
     columns = settings.corpus.columns
     if not columns:
-        return settings.corpus
-    names = _read_fields(settings, model)
-    kept = {name: column for name, column in columns.items() if name in names}
-    return settings.corpus.model_copy(update={"field": kept, "reference_column": None, "criteria_column": None})
-
-
-def _check_read(settings: MembersSettings) -> None:
-    """Raise `SettingsError` for a column of a field that no member reads."""
-    names = set().union(*(_read_fields(settings, model) for model in settings.models))
-    if unread := sorted(settings.corpus.columns.keys() - names):
-        raise SettingsError(
-            f"--field {unread[0]}={settings.corpus.columns[unread[0]]}: none of the models reads such a field"
-        )
-
-
-def _read_fields(settings: MembersSettings, model: ModelSettings) -> set[str]:
+        return settings.corpus  # without resolving the model, which reads its checkpoint
     family = resolve_model(model, settings.render).family
-    return {*family.field_names, *((PRINCIPLE,) if family.takes_principles else ())}
+    names = {*family.field_names, *((PRINCIPLE,) if family.takes_principles else ())}
+    kept = {name: column for name, column in columns.items() if name in names}
+    # `columns` holds those of --reference-column and --criteria-column, too.
+    return settings.corpus.model_copy(update={"field": kept, "reference_column": None, "criteria_column": None})
 
 
 def _names(models: Sequence[MemberSettings]) -> list[str]:
@@ -175,7 +170,6 @@ def _names(models: Sequence[MemberSettings]) -> list[str]:
 
 
 def _fields(name: str) -> set[str]:
-    """The fields of `scores` that a member of this name has, in lower case."""
     return {name.lower(), f"z_{name}".lower()}
 
 

@@ -25,13 +25,12 @@ from pipelines.folders.run_folder.member_runs import MEMBERS, member_note
 from pipelines.folders.scored_corpus.databases import spilling
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.prepare import resolve_run
-from pipelines.run.runtime.progress import EnsembleProgress, NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring import score_corpus
 from pipelines.run.scoring.shared_engines import shared_engines
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import align_members
-from pipelines.workflows.ensembles.combine_step import COMBINED
 from pipelines.workflows.ensembles.combined_corpus import Made, combine_runs, open_member, read_earlier
 from pipelines.workflows.ensembles.members import (
     KEPT_FREE,
@@ -47,9 +46,10 @@ from pipelines.workflows.run_logging.logged_progress import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
 
-_MEMORY = "2GB"
-"""Of the database in which the members' rewards are compared; what is over it spills into TMPDIR."""
+_MEMORY = "2GB"  # of the database in which the members' rewards are compared; what is over it spills into TMPDIR
 _AGREEMENT = "agreement"
+# The combined results of a response, in the order in which a scored corpus has them.
+_COMBINED = ("reward", "scores", "status", "reason", "tokens", "truncated", "suspect")
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class EnsembleSummary(Readable):
         return {**self.combined.as_json(), _AGREEMENT: asdict(self.agreement), MEMBERS: summaries}
 
 
-def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = None) -> EnsembleSummary:
+def ensemble(settings: EnsembleSettings, progress: Progress | None = None) -> EnsembleSummary:
     """Score a corpus with several models and combine their results, or resume an interrupted run.
 
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     members don't hold the same responses, or the output doesn't add up to the input.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     all_members = members(settings)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         summaries: dict[str, Summary] = {}
@@ -82,6 +82,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
                 for number, (name, run, _) in enumerate(group, len(summaries) + 1):
                     progress.member(name, run.model.model, number, len(all_members))
                     summaries[name] = score_corpus.score(run, progress, KEPT_FREE, observers_of(run), start_pipeline)
+        # In the order of the settings again: members of one engine were asked one after another.
         summaries = {member.name: summaries[member.name] for member in all_members}
         versions = {member.name: provenance(member.settings) for member in all_members}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, versions, progress)
@@ -98,7 +99,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> list[Che
     check_first(checked)
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
-    columns = _common_columns([plan.preparation.columns for _, plan, _ in checked])
+    columns = [plan.preparation.columns for _, plan, _ in checked]
     manifest = _manifest(checked[0].plan.files, columns, unmade, settings.combination, {})
     if earlier is None:
         manifest.started().write(folder)  # before any member runs: it marks the folder as an ensemble's
@@ -109,43 +110,44 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> list[Che
 
 
 def columns_ahead(settings: EnsembleSettings) -> Columns:
-    """The columns that an ensemble's combined corpus will have. Raises a `UserError` if a member's run can't be resolved."""
+    """The columns that an ensemble's combined corpus will have, before it runs: a recipe's next step is checked by them.
+
+    Raises a `UserError` if a member's run can't be resolved.
+    """
     all_members = members(settings)
     columns = [resolve_run.resolve(member.settings, KEPT_FREE).preparation.columns for member in all_members]
-    return _combined_columns(_common_columns(columns), [member.name for member in all_members])
+    return _combined_columns(columns, [member.name for member in all_members])
 
 
-def _common_columns(members: Sequence[Columns]) -> Columns:
-    """The columns of the first member; combined numbers are comparable only within a row if those of any member are."""
-    return replace(members[0], within_row=any(columns.within_row for columns in members))
-
-
-def _combined_columns(columns: Columns, names: Sequence[str]) -> Columns:
+def _combined_columns(members: Sequence[Columns], names: Sequence[str]) -> Columns:
+    first = members[0]  # whose rows the combined corpus takes
     return Columns(
-        columns.carried,
-        score_fields(tuple(names)),
-        columns.prefix,
+        first.carried,
+        score_fields(names),
+        first.prefix,
         flags=(SUSPECT,),
-        text=columns.text,
-        mixed=columns.mixed,
-        within_row=columns.within_row,
+        text=first.text,
+        mixed=first.mixed,
+        # Combined numbers are comparable only within a row if those of any member are.
+        within_row=any(columns.within_row for columns in members),
     )
 
 
 def _manifest(
     files: Sequence[InputFile],
-    columns: Columns,
+    columns: Sequence[Columns],
     notes: Mapping[str, Mapping[str, Any]],
     combination: CombineSettings,
     versions: Mapping[str, Any],
 ) -> Manifest:
-    """The manifest of the combined corpus; `notes` describe the members, by name (`member_note`)."""
+    """The manifest of the combined corpus; `columns` are the members', and `notes` describe them by name (`member_note`)."""
     identity = {
         "model": f"ensemble of {', '.join(str(member['identity']['model']) for member in notes.values())}",
         **combination.model_dump(mode="json"),
-        "prefix": columns.prefix,
+        "prefix": columns[0].prefix,
         MEMBERS: notes,
     }
+    # Through JSON, so that it is equal to one that is read: a tuple isn't equal to a list.
     return Manifest(json.loads(json.dumps(identity)), tuple(files), _combined_columns(columns, tuple(notes)), versions)
 
 
@@ -160,14 +162,17 @@ def combine(
     names: tuple[str, ...],
     combination: CombineSettings,
     versions: Mapping[str, Any],
-    progress: EnsembleProgress | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Summary, EnsembleAgreement]:
-    """Combine complete members into the folder that contains them, or resume that. Raises as `ensemble` does."""
+    """Combine complete members into the folder that contains them, or resume that. Raises as `ensemble` does.
+
+    `names` are the members' in their order, and `versions` what made each of them, for the manifest.
+    """
     folder = storage.absolute(output)
     runs = [open_member(folder, name, "ensemble") for name in names]
     first = runs[0].manifest
     notes = {run.name: member_note(run.manifest, run.entries) for run in runs}
-    manifest = _manifest(first.files, _common_columns([run.manifest.columns for run in runs]), notes, combination, versions)
+    manifest = _manifest(first.files, [run.manifest.columns for run in runs], notes, combination, versions)
 
     @contextmanager
     def compute() -> Iterator[tuple[DuckDBPyConnection, dict[str, Any]]]:
@@ -177,6 +182,6 @@ def combine(
             agreement = Baselines(connection, names).compute(combination, manifest.columns.outputs)
             yield connection, asdict(agreement)
 
-    made = Made("ensemble", _AGREEMENT, COMBINED, compute)
+    made = Made("ensemble", _AGREEMENT, _COMBINED, compute)
     summary, agreement = combine_runs(folder, runs[0], manifest, made, progress)
     return summary, EnsembleAgreement.of_json(dict(agreement))

@@ -37,12 +37,15 @@ _IS_SCORED = "r0 is not null"  # rewards are null for all members or for none
 
 @dataclass(frozen=True)
 class MemberAgreement:
-    """Agreement of two members. `correlation` is Pearson's, of their z-scores; None if it is undefined."""
+    """Agreement of two members.
+
+    `same_best` is the share of the compared prompts in which a response is the best, or among the best, for both.
+    `correlation` is Pearson's, of their z-scores; None if it is undefined.
+    """
 
     first: str
     second: str
     same_best: float | None
-    """Share of the compared prompts in which a response is the best, or among the best, for both members."""
     correlation: float | None
 
 
@@ -128,7 +131,6 @@ class Baselines:
         )
 
     def _combine(self, combination: CombineSettings, fields: Sequence[str]) -> None:
-        """Create the table `numbers`, with the combined results of each response."""
         rewards, z = ([f"{letter}{number}" for number in self._members] for letter in "rz")
         scores = dict(zip(fields, [*rewards, *_statistics(rewards), *z, *_statistics(z), "u", "zu"], strict=True))
         chosen = scores[combination.combine.value.replace("-", "_")]

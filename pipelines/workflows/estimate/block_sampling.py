@@ -28,18 +28,15 @@ from pipelines.data.corpus.units import Unit, row_groups
 from pipelines.workflows.estimate.intervals import DrawnUnits
 from pipelines.workflows.estimate.tally import QUANTITIES, Tally, Values
 
+# Blocks that are drawn at the least, and rows of a block at the most: a smaller sample has shorter blocks, not fewer, as
+# neighbouring rows are alike, and the number of blocks decides how sure a total is.
 _BLOCKS, _BLOCK_ROWS = 250, 8
-"""Blocks that are drawn at the least, and rows of a block at the most: a smaller sample has shorter blocks, not fewer."""
-_FEWEST_UNITS = 16
-"""Blocks, or files, that are drawn of each kind of file at the least: fewer don't show how much all of them differ."""
-_READ_THROUGH = 2 * 2**30
-"""Bytes on disk that are read from the start of files: about ten minutes of one core."""
-_PROBES = 20
-"""Random places at which rows are read to measure how many bytes they have."""
+_FEWEST_UNITS = 16  # blocks, or files, of each kind of file at the least: fewer don't show how much all of them differ
+_READ_THROUGH = 2 * 2**30  # bytes on disk that are read from the start of files: about ten minutes of one core
+_PLACES, _PLACE_BYTES = 20, 2**16  # random places of the text, and the bytes there, by which rows are measured
 
 Count = Callable[[pa.Table], Tally]
-OnProgress = Callable[[int, int], None]
-"""Called with how many blocks (or files, where they are read through) are done, and of how many."""
+OnProgress = Callable[[int, int], None]  # blocks (or files, where they are read through) that are done, and of how many
 
 
 @dataclass
@@ -58,7 +55,6 @@ class Sample:
     beginnings: list[str] = field(default_factory=list)
 
     def add(self, tallies: Sequence[Tally], weight: float) -> None:
-        """Add drawn blocks, each of which stands for `weight` blocks of the corpus."""
         self.blocks += len(tallies)
         for tally in tallies:
             self.seen.join(tally)
@@ -93,27 +89,29 @@ class Sample:
         return replace(self, parts=parts, reasons=reasons)
 
 
+@dataclass
 class BlockSampler:
-    """Samples the rows of a corpus. Equal seeds draw equal rows of equal files."""
+    """Samples the rows of a corpus. Equal seeds draw equal rows of equal files.
 
-    def __init__(
-        self,
-        count: Count,
-        max_record_bytes: int,
-        row_bytes: float,
-        seed: int,
-        on_progress: OnProgress = lambda done, total: None,
-    ) -> None:
-        """`count` tallies a table of raw rows; `row_bytes` is a first guess at the bytes of a row."""
-        self._count = count
-        self._max_record_bytes = max_record_bytes
-        self._row_bytes = row_bytes
+    `count` tallies a table of raw rows; `row_bytes` is a first guess at the bytes of a row.
+    """
+
+    count: Count
+    max_record_bytes: int
+    row_bytes: float
+    seed: int
+    on_progress: OnProgress = lambda done, total: None
+
+    def __post_init__(self) -> None:
         self._block_rows = _BLOCK_ROWS
-        self._rng = Random(seed)
-        self._on_progress = on_progress
+        self._rng = Random(self.seed)
 
     def sample(self, files: Sequence[InputFile], rows: int) -> Sample:
-        """Sample about `rows` rows of the files; all, if there are no more. Raises `SourceError` if a file can't be read."""
+        """Sample about `rows` rows of the files; all, if there are no more.
+
+        Each kind of file is a part of its own, with rows by its share of the bytes. Raises `SourceError` if a file can't be
+        read.
+        """
         sample = Sample()
         files = [file for file in files if file.extent != 0 and file.size]
         self._block_rows = max(1, min(_BLOCK_ROWS, rows // _BLOCKS))
@@ -132,7 +130,7 @@ class BlockSampler:
         Blocks are numbered through all files, and no block lies in two files: the last block of a file is shorter.
         """
         is_parquet = files[0].kind is FileKind.PARQUET
-        row_length = 1.0 if is_parquet else self._measured_row_bytes(files)
+        row_length = 1.0 if is_parquet else self._measured_row_bytes(files)  # in positions: rows, or bytes
         length = max(1, round(self._block_rows * row_length))
         extents = [file.extent or 0 for file in files]
         # ends[i] is the number of the first block after file i, so ends[-1] is how many blocks there are.
@@ -148,27 +146,25 @@ class BlockSampler:
             blocks = [Range(start, min(start + length, extents[index])) for start in starts]
             for tally in self._tally_blocks(files[index], blocks):
                 tallies.append(tally)
-                self._on_progress(len(tallies), len(numbers))
+                self.on_progress(len(tallies), len(numbers))
             sizes += [block.end - block.start for block in blocks]
         part = DrawnUnits(_values(tallies), np.array(sizes, np.float64), sum(extents), ends[-1], rows_known=is_parquet)
         sample.parts.append(part)
         sample.add(tallies, part.weight)
 
     def _measured_row_bytes(self, files: Sequence[InputFile]) -> float:
-        """The bytes of a row at random places: the first rows of a file are often unlike the others.
-
-        Blocks that are cut by rows which are much too long would each hold hundreds of the others.
-        """
+        # At random places: the first rows of files are often unlike the others. Blocks that are cut by rows which are much
+        # too long hold hundreds of the others, and of blocks by rows which are too short nearly all hold none.
         rows = size = 0
-        for file in self._rng.choices(files, [file.extent or 0 for file in files], k=_PROBES):
+        for file in self._rng.choices(files, [file.extent or 0 for file in files], k=_PLACES):
             start = self._rng.randrange(file.extent or 1)
-            end = start + max(1, round(self._block_rows * self._row_bytes))
-            for row in raw_rows(Unit(file, Range(start, min(end, file.extent or 0))), self._max_record_bytes):
+            piece = Range(start, min(start + _PLACE_BYTES, file.extent or 0))
+            for row in raw_rows(Unit(file, piece), self.max_record_bytes):
                 rows, size = rows + 1, size + row.end - row.start
-        return size / rows if rows else self._row_bytes
+        return size / rows if rows else self.row_bytes
 
     def _tally_blocks(self, file: InputFile, blocks: Sequence[Range]) -> Iterator[Tally]:
-        """Read and count blocks of a file, in ascending order."""
+        # In ascending order, so that a file is read forward.
         stretches = [[block] for block in blocks]
         if file.kind is FileKind.PARQUET:
             # A row group can only be decoded whole, so all blocks that begin in it are taken from one decoding.
@@ -178,15 +174,15 @@ class BlockSampler:
         for stretch in stretches:
             tallies = [Tally() for _ in stretch]
             unit = Unit(file, Range(stretch[0].start, stretch[-1].end))
-            for table in read(unit, self._max_record_bytes, ignore_end):
+            for table in read(unit, self.max_record_bytes, ignore_end):
+                # Of a stretch all rows between its first and last block are read; (blocks, 2) are the indices of each in it.
                 edges = np.searchsorted(table.column(START).to_numpy(), np.array(stretch))
                 for tally, (first, last) in zip(tallies, edges.tolist(), strict=True):
                     if first < last:
-                        tally.join(self._count(table.slice(first, last - first)))
+                        tally.join(self.count(table.slice(first, last - first)))
             yield from tallies
 
     def _read_files(self, files: Sequence[InputFile], rows: float, sample: Sample) -> None:
-        """Sample about so many rows of files that can only be read from their start."""
         # Each file may take its share of these bytes, so that 16 files are read at the least, or all if they are fewer.
         share = _READ_THROUGH // min(len(files), _FEWEST_UNITS)
         shuffled = self._rng.sample(files, len(files))
@@ -194,6 +190,8 @@ class BlockSampler:
         drawn = [file for file, total in zip(shuffled, read_bytes, strict=True) if total <= _READ_THROUGH]
         blocks = rows / self._block_rows
         if len(drawn) == len(files):
+            # One part of all files that are read to their end, whose blocks are equally likely in whichever file they are,
+            # and one of each larger file: what its beginning says is of no other.
             whole = [file for file in files if file.size <= share]
             groups = [whole, *([file] for file in files if file.size > share)]
             for group in filter(None, groups):
@@ -209,7 +207,7 @@ class BlockSampler:
             part, tallies = self._read_through([file], math.ceil(blocks / len(drawn)), share, sample)
             values.append(part.total)
             sample.add(tallies, part.weight * _size(files) / _size(drawn))
-            self._on_progress(done, len(drawn))
+            self.on_progress(done, len(drawn))
         sizes = np.array([file.size for file in drawn], np.float64)
         sample.parts.append(DrawnUnits(np.array(values), sizes, _size(files), math.inf))
 
@@ -227,7 +225,7 @@ class BlockSampler:
             file, whole_by_read = _beginning(file, share)
             if whole_by_read > 1:
                 sample.beginnings.append(file.name)
-            for table in read(Unit(file, None), self._max_record_bytes, ignore_end):
+            for table in read(Unit(file, None), self.max_record_bytes, ignore_end):
                 table = table.filter(pc.fill_null(pc.not_equal(table.column(NOTE), BLANK), True))
                 for start in range(0, table.num_rows, self._block_rows):
                     block = table.slice(start, self._block_rows)
@@ -239,8 +237,8 @@ class BlockSampler:
                         # `take` copies: a slice would keep the whole table that was read in memory.
                         kept[slot : slot + 1] = [block.take(list(range(block.num_rows)))]
             if len(files) > 1:
-                self._on_progress(done, len(files))
-        tallies = [self._count(table) for table in kept] or [Tally()]
+                self.on_progress(done, len(files))
+        tallies = [self.count(table) for table in kept] or [Tally()]
         sizes = np.array([table.num_rows for table in kept] or [1], np.float64)
         units = max(1.0, offered * whole_by_read)
         part = DrawnUnits(_values(tallies), sizes, rows * whole_by_read, units, rows_known=whole_by_read == 1)
@@ -248,7 +246,10 @@ class BlockSampler:
 
 
 def _beginning(file: InputFile, most_bytes: int) -> tuple[InputFile, float]:
-    """The file up to about so many of its bytes on disk, and how many times as long the whole one is."""
+    """The file up to about so many of its bytes on disk, and how many times as long the whole one is.
+
+    Positions are bytes of the text, or elements of an array: what is on disk may be compressed.
+    """
     if file.size <= most_bytes:
         return file, 1.0
     position_bytes = bytes_per_position(file)

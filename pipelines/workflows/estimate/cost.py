@@ -22,8 +22,8 @@ from pipelines.settings.estimate_settings import BillSettings, CardSettings
 from pipelines.settings.run_settings import ReplicaSettings
 from pipelines.workflows.estimate.intervals import Estimate
 
+# Identity fields that two runs must share for the speed of one to hold for the other.
 _SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
-"""Identity fields that two runs must share for the speed of one to hold for the other."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,11 @@ class CostBasis:
 
     @property
     def precision(self) -> str:
-        """The precision of the weights, a key of `BYTES`."""
+        """The precision of the weights, a key of `BYTES`: as asked for, as the checkpoint has it, or by the dtype."""
         return self.card.precision or (self.size and self.size.quantised) or precision_of(self.model.dtype)
 
     @property
     def gpu(self) -> Card | None:
-        """The card of the engines; None if they run on CPUs."""
         return None if self.card.gpu == NO_GPU else find_card(self.card.gpu)
 
     @property
@@ -54,18 +53,11 @@ class CostBasis:
 
     @property
     def gpus(self) -> int:
-        """GPUs per engine; 0 on CPUs."""
-        return 0 if self.gpu is None else self.engine_layout.gpus
+        return 0 if self.gpu is None else self.engine_layout.gpus  # of an engine
 
     @property
     def verifies(self) -> bool:
-        """Whether no model computes anything."""
-        return self.model.task is Task.VERIFY
-
-    @property
-    def writes(self) -> bool:
-        """Whether the model is a judge."""
-        return self.model.task.writes
+        return self.model.task is Task.VERIFY  # code on CPUs: no model computes anything
 
 
 class EngineSpeed(NamedTuple):
@@ -103,7 +95,6 @@ class CostEstimate:
     least_source: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json` and the file."""
         speed = self.speed
         return {
             "gpus": self.gpus,
@@ -135,7 +126,7 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
     if most := basis.pool.max_replicas:
         assumptions.append(f"the pool has {engines} engines from its start to its end (--max-replicas {most})")
     written = None
-    if basis.writes:
+    if basis.model.task.writes:
         written, assumption = _written_tokens(tokens, basis.model, settings, earlier)
         assumptions += [assumption, "no retries of answers without a verdict"]
     # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
@@ -184,17 +175,17 @@ def _count_engines(basis: CostBasis, gpus: int | None) -> int:
     if gpus < least * basis.gpus:
         takes = "an engine takes" if least == 1 else f"{least} engines take"
         raise SettingsError(f"--gpus {gpus}: {takes} {least * basis.gpus} ({basis.engine_layout})")
-    room = gpus // basis.gpus
+    room = gpus // basis.gpus  # planned engines share no GPU: what remains stays idle
     return min(room, most or room)
 
 
 def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:
     if settings.tokens_per_s is not None:
-        if basis.writes and settings.written_per_s is None:
+        if basis.model.task.writes and settings.written_per_s is None:
             raise SettingsError(
                 "--tokens-per-s says how fast a judge reads; --set written_per_s=... how fast it writes, goes with it"
             )
-        written = settings.written_per_s if basis.writes else None
+        written = settings.written_per_s if basis.model.task.writes else None
         return EngineSpeed(settings.tokens_per_s, written, "given by --tokens-per-s")
     if settings.written_per_s is not None:
         raise SettingsError("bill.written_per_s is of judges, and goes with --tokens-per-s")
@@ -203,27 +194,28 @@ def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -
     expected = expected_speed(basis.size, basis.gpu, basis.precision) if basis.size and basis.gpu else None
     if expected is None:
         return None
-    written = expected.written * basis.gpus if basis.writes else None
-    source = expected.source + (f"; {expected.writing_source}" if basis.writes else "")
-    # Expected speeds are per GPU.
+    written = expected.written * basis.gpus if basis.model.task.writes else None
+    source = expected.source + (f"; {expected.writing_source}" if basis.model.task.writes else "")
+    # Expected speeds are per GPU, and taken to grow with the GPUs of an engine.
     return EngineSpeed(expected.read * basis.gpus, written, source, passes=True, low=expected.low, high=expected.high)
 
 
 def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineSpeed:
-    """The speed of an engine in an earlier run, measured from the first engine's start of work on.
+    """The speed of an engine in an earlier run.
 
-    Raises `SettingsError` if the run has no timing, or if its engines had another layout, or CPUs where these have GPUs.
+    Raises `SettingsError` if the run tells no timing or no layout, or if its engines had another layout, or CPUs where these
+    have GPUs.
     """
     layout = basis.engine_layout
     tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
     if tensor is None or pipeline is None:
         raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
-    if (tensor, pipeline) != layout:
+    if (tensor, pipeline) != layout:  # the speed of one layout says nothing of another's
         raise SettingsError(
             f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "
             f"{layout.pipeline_parallel}: give --tensor-parallel {tensor} --set pipeline_parallel={pipeline}, or a speed"
         )
-    summary = _summary(earlier)
+    summary = earlier.summary or {}  # `_earlier` takes none without
     work = summary.get("work") or {}
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "its engines' working time wasn't recorded"
@@ -239,6 +231,7 @@ def _measured_speed(earlier: Manifest, folder: str, basis: CostBasis) -> EngineS
             "--tokens-per-s"
         )
     # A judge's writing is inside these seconds, so `written` is None below: reading alone stands for both.
+    # Seconds are from the first engine's start of work on.
     tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
     if not tokens or seconds <= 0:
         raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
@@ -260,15 +253,13 @@ def _earlier(folder: str, identity: Mapping[str, Any]) -> Manifest:
     return manifest
 
 
-def _summary(earlier: Manifest) -> Mapping[str, Any]:
-    assert earlier.summary is not None  # `_earlier` takes no other
-    return earlier.summary
-
-
 def _written_tokens(
     tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
 ) -> tuple[Estimate, str]:
-    """How many tokens a judge writes, and the assumption behind the number, as text."""
+    """How many tokens a judge writes, and the assumption behind the number, as text.
+
+    In this order: as given, as in an earlier run, or half of what an answer may have.
+    """
     prompts, limit = tokens["prompts"], model.answer_tokens
     if settings.answer_tokens is not None:
         if settings.answer_tokens > limit:
@@ -279,8 +270,8 @@ def _written_tokens(
             prompts.times(settings.answer_tokens),
             f"answers have {settings.answer_tokens:g} tokens on average (bill.answer_tokens)",
         )
-    if earlier is not None and (summary := _summary(earlier))["responses"]:
-        per_response = summary["completion_tokens"] / summary["responses"]
+    if earlier is not None and earlier.summary and earlier.summary["responses"]:
+        per_response = earlier.summary["completion_tokens"] / earlier.summary["responses"]
         return (
             tokens["responses"].times(per_response),
             f"{per_response:,.0f} tokens are written for each response, as in {settings.like}",

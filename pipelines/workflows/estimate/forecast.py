@@ -19,12 +19,10 @@ from actors.capacity.cards import NO_GPU
 from actors.capacity.layout import Need, Size
 from actors.capacity.sizes import size_of_model
 from actors.errors import SettingsError
-from actors.settings.endpoint import HERE
 from actors.settings.replica import TooLong
 from pipelines.data.corpus.corpus_files import InputFile, Range
 from pipelines.data.corpus.readers import read_group
 from pipelines.data.corpus.units import Unit, cut, group, task_bytes
-from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun
@@ -39,8 +37,6 @@ from pipelines.workflows.estimate.tally import QUANTITIES, Tally
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _NAMED = 3  # files in a message
-_NOT_COMPARED = frozenset({"engine", "reward_weights", "engine_args"})
-"""Identity fields that change no number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +58,14 @@ class CorpusPlan:
     context: int
     part_rows: int
     layout: Need | None
-    advice: str | None
     basis: CostBasis
     bill: CostEstimate
     gpu_price: float | None
     left_out: Sequence[str] = ()
-    beginnings: Sequence[str] = ()
-    """Files of which only the beginning was read."""
+    beginnings: Sequence[str] = ()  # files of which only the beginning was read
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the numbers rest on, as text."""
         if not self.beginnings:
             return self.bill.assumptions
         names = ", ".join(self.beginnings[:_NAMED]) + (", ..." if len(self.beginnings) > _NAMED else "")
@@ -80,11 +73,10 @@ class CorpusPlan:
 
     @property
     def parts(self) -> Estimate:
-        """About how many parts the run will write. Slightly low: the end of an input file ends a part, too."""
+        # Slightly low: the end of an input file ends a part, too.
         return Estimate(*(math.ceil(rows / self.part_rows) for rows in self.totals["rows"]))
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
         return {
             "model": self.model,
             "identity": self.identity,
@@ -107,10 +99,13 @@ class CorpusPlan:
 
 
 def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, total: None) -> CorpusPlan:
-    """Estimate a run. Raises the `UserError`s that `score` would raise for the same settings."""
+    """Estimate a run, by a random sample of its rows or, with `full`, by all of them; nothing is written.
+
+    Raises the `UserError`s that `score` would raise for the same settings, and those of a layout that doesn't fit.
+    """
     run = settings.as_score()
     more_rows = settings.look.rows
-    plan = resolve_run.resolve(run, weights=False, more_rows=more_rows)
+    plan = resolve_run.resolve(run, weights=False, more_rows=more_rows)  # config.json and the tokenizer are enough
     if settings.look.full and more_rows is not None:
         raise SettingsError("--full counts the rows of INPUTS, and --rows says that the corpus has more: give either")
     model = plan.preparation.model
@@ -119,7 +114,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         sample, sampled = _tally_all(plan, settings, on_progress)
         estimates = {name: Estimate.exact(value) for name, value in zip(QUANTITIES, sample.seen.values, strict=True)}
     else:
-        count = functools.partial(tally_table, preparation=plan.preparation)
+        count = functools.partial(_tally_table, preparation=plan.preparation)
         sampler = BlockSampler(count, settings.corpus.max_record_bytes, plan.row_bytes, seed, on_progress)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
         sample = sample if more_rows is None else sample.of_more_rows(more_rows)
@@ -135,8 +130,10 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     # The layout needs memory for a whole prompt and its answer: for the context that was trained, not for what was sampled.
     context = settings.card.context or model.context
     size = None if model.remote else _size(settings.model.model)
-    layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
-    identity = planned_identity(manifest_of(plan, run))
+    on_cpus = settings.card.gpu == NO_GPU
+    layout = None if size is None or on_cpus else layout_for(size, settings.card, context, model.dtype)
+    # As JSON has it: it is compared with that of an earlier run, which was read from a manifest.
+    identity: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, run).identity))
     basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
     bill = estimate_cost(estimates, basis, settings.bill)
     if more_rows is not None:
@@ -154,19 +151,12 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         context=context,
         part_rows=plan.part_rows,
         layout=layout,
-        advice=advice,
         basis=basis,
         bill=bill,
         gpu_price=settings.bill.gpu_price,
         left_out=plan.left_out,
         beginnings=sample.beginnings,
     )
-
-
-def planned_identity(manifest: Manifest) -> dict[str, Any]:
-    """The fields of a run's identity that decide its tokens and its speed, as JSON values."""
-    identity: dict[str, Any] = json.loads(json.dumps(manifest.identity))
-    return {name: value for name, value in identity.items() if name not in _NOT_COMPARED}
 
 
 def quantiles(lengths: Mapping[int, float]) -> dict[float, int]:
@@ -185,7 +175,10 @@ def quantiles(lengths: Mapping[int, float]) -> dict[float, int]:
 
 
 def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Sample, dict[str, Any]]:
-    """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
+    """Count all rows, read and prepared by the same steps as in the run, on all CPUs.
+
+    Workers return counters only, so no row crosses Ray.
+    """
     size = sum(file.size for file in plan.files)
     max_bytes = task_bytes(size, settings.as_score().work.unit_bytes)
     units: list[Unit] = []
@@ -196,22 +189,20 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
     sample = Sample()
     with workers(len(groups)) as pool:
         tasks = ((neighbours, plan.preparation, settings.corpus.max_record_bytes) for neighbours in groups)
-        for tally in pool.map(tally_units, tasks):
+        for tally in pool.map(_tally_units, tasks):
             sample.add([tally], 1)
             on_progress(sample.seen.rows, 0)
     return sample, {"rows": sample.seen.rows, "blocks": len(units), **({"bytes": size} if units else {})}
 
 
-def tally_units(units: Sequence[Unit], preparation: Preparation, max_record_bytes: int) -> Tally:
-    """Count the rows of neighbouring units."""
+def _tally_units(units: Sequence[Unit], preparation: Preparation, max_record_bytes: int) -> Tally:
     tally = Tally()
     for table in read_group(units, max_record_bytes, ignore_end):
-        tally.join(tally_table(table, preparation))
+        tally.join(_tally_table(table, preparation))
     return tally
 
 
-def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
-    """Count raw rows, prepared as a run does."""
+def _tally_table(table: pa.Table, preparation: Preparation) -> Tally:
     return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
 
 
@@ -220,22 +211,3 @@ def _size(model: str) -> Size | None:
         return size_of_model(model)
     except SettingsError:  # the weights aren't downloaded, and the model isn't in the table of sizes
         return None
-
-
-def _layout(
-    settings: PlanSettings, size: Size | None, context: int, longest: int, dtype: str
-) -> tuple[Need | None, str | None]:
-    """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
-    if settings.model.endpoint != HERE or settings.card.gpu == NO_GPU:
-        return None, None
-    if size is None:
-        return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
-    need = layout_for(size, settings.card, context, dtype)
-    # No advice if the layout was given, or nothing shorter was seen.
-    if settings.card.tensor_parallel is not None or not longest or longest >= context:
-        return need, None
-    shorter = layout_for(size, settings.card, longest, dtype)
-    if shorter.layout.gpus == need.layout.gpus:
-        return need, None
-    verb = "is" if settings.look.full else "that was seen is"
-    return need, f"the longest prompt {verb} {longest:,} tokens with its answer: for these {shorter.layout} would do"

@@ -18,7 +18,7 @@ from numpy.random import Generator
 
 from pipelines.workflows.estimate.tally import COUNTS, QUANTITIES, Values
 
-_REPLICATES = 1000
+_REPLICATES = 1000  # of a bootstrap: its 2.5 % quantile then lies on 25 totals
 _TAIL = 0.025
 
 
@@ -31,12 +31,10 @@ class Estimate(NamedTuple):
 
     @classmethod
     def exact(cls, value: float) -> "Estimate":
-        """An exact number: an interval of no width."""
         return cls(value, value, value)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the interval has no width."""
         return self.low == self.high
 
     def times(self, factor: float) -> "Estimate":
@@ -46,11 +44,6 @@ class Estimate(NamedTuple):
     def plus(self, other: "Estimate") -> "Estimate":
         """The sum. Bounds add up, since both errors come from one sample and are taken to be fully correlated."""
         return Estimate(*(number + other_number for number, other_number in zip(self, other, strict=True)))
-
-    def holds(self, fact: float) -> bool:
-        """Whether a number lies within the bounds, give or take rounding errors (1e-9, relative above 1)."""
-        slack = 1e-9 * max(1.0, abs(fact))
-        return self.low - slack <= fact <= self.high + slack
 
 
 @dataclass(frozen=True)
@@ -65,17 +58,14 @@ class DrawnUnits:
     sizes: Values
     size: float
     units: float
-    rows_known: bool = False
-    """Whether sizes are numbers of rows, and that of all units is exact."""
+    rows_known: bool = False  # whether sizes are numbers of rows, and that of all units is exact
 
     @property
     def weight(self) -> float:
-        """How much of the corpus each drawn unit stands for; 1 if all were drawn."""
-        return float(self.size / self.sizes.sum())
+        return float(self.size / self.sizes.sum())  # how much of the corpus a drawn unit stands for; 1 if all were drawn
 
     @property
     def total(self) -> Values:
-        """The estimated totals of the part."""
         return np.asarray(self.values.sum(axis=0) * self.weight)
 
     def resampled(self, rng: Generator) -> tuple[Values, Values]:

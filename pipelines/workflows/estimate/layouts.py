@@ -10,8 +10,8 @@ from actors.reward_model import family_known
 from actors.settings.replica import Dtype
 from pipelines.settings.estimate_settings import CardSettings, LayoutSettings
 
+# Tokens, for models whose card doesn't state the context that they were trained on; a judge's includes what it writes.
 _HEAD_CONTEXT, _JUDGE_CONTEXT = 8192, 32_768
-"""Tokens, for models whose card doesn't state the context that they were trained on; a judge's includes what it writes."""
 
 
 def layout_of(settings: LayoutSettings) -> tuple[Need, str]:
@@ -28,20 +28,18 @@ def layout_of(settings: LayoutSettings) -> tuple[Need, str]:
 
 
 def engine_options(size: Size, card: CardSettings, layout: Layout, dtype: str) -> str:
-    """The options of `score` for engines of this layout and `dtype`, as on a command line; empty if the defaults give them.
-
-    vLLM computes weights that it quantises in 16 bits.
-    """
+    """The options of `score` for engines of this layout and `dtype`, as on a command line; empty if all are defaults."""
     options = [f"--tensor-parallel {layout.tensor_parallel}"] if layout.tensor_parallel > 1 else []
     arguments: dict[str, str] = {}
     if size.active is not None and layout.tensor_parallel > 1:
-        arguments["enable_expert_parallel"] = "true"
+        arguments["enable_expert_parallel"] = "true"  # a GPU then has some experts whole, and no part of each
     if "gpu_memory_utilization" in card.model_fields_set:
         arguments["gpu_memory_utilization"] = f"{card.gpu_memory_utilization:g}"
     if card.precision == "fp8" and size.quantised is None:
         arguments["quantization"] = "fp8"
     if layout.pipeline_parallel > 1:
         options.append(f"--set engine.pipeline_parallel={layout.pipeline_parallel}")
+    # vLLM computes weights that it quantises in 16 bits.
     if (planned := precision_of(card.precision or dtype)) != precision_of(size.dtype):
         options.append(f"--set model.dtype={planned}")
     return " ".join([*options, *(f"--set engine.engine_args.{name}={value}" for name, value in arguments.items())])
@@ -54,6 +52,7 @@ def layout_for(size: Size, card: CardSettings, context: int, dtype: str) -> Need
     gpu = find_card(card.gpu)
     per_node = card.gpus_per_node or gpu.per_node
     parameter_bytes = size.bytes_in(card.precision or size.quantised or precision_of(dtype))
+    # A layout is judged by the share `USED` of a card: another share of the memory is a card of another size.
     limits = {"parameter_bytes": parameter_bytes, "gpu_bytes": gpu.memory * card.gpu_memory_utilization / USED}
     if card.tensor_parallel is None:
         if card.pipeline_parallel > 1:

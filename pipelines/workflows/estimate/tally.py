@@ -22,11 +22,10 @@ from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 from pipelines.run.prepare.score_requests import PreparedRow
 
+# `tokens` is the sum of `prompt_tokens` in the scored corpus, `read_tokens` the tokens of all forward passes (fewer, where
+# one pass serves several prompts), and `prompts` the number of requests to an engine.
 AMOUNTS = ("tokens", "rows", "responses", "read_tokens", "prompts")
-"""`tokens` is the sum of `prompt_tokens` in the scored corpus, `read_tokens` the tokens of all forward passes (fewer, where
-one pass serves several prompts), and `prompts` the number of requests to an engine."""
-COUNTS = {"rejected": "responses", "truncated": "responses"}
-"""Counts that may be rare, and the amount that each is a part of."""
+COUNTS = {"rejected": "responses", "truncated": "responses"}  # counts that may be rare, each a part of an amount
 QUANTITIES = (*AMOUNTS, *COUNTS)
 
 Values = NDArray[np.float64]
@@ -55,7 +54,6 @@ class Tally:
         return self
 
     def join(self, other: "Tally") -> "Tally":
-        """Add the counts of another tally."""
         for name in QUANTITIES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.longest = max(self.longest, other.longest)
@@ -65,7 +63,6 @@ class Tally:
 
     @property
     def values(self) -> Values:
-        """The estimated quantities, in the order of `QUANTITIES`."""
         return np.array([getattr(self, name) for name in QUANTITIES], np.float64)
 
     def _add_row(self, row: PreparedRow, model: RewardModel) -> None:
@@ -109,7 +106,7 @@ def _judge_prompts(request: RenderedRequest, judge: Judge) -> Sequence[Prompt]:
 
     A request holds the prompts of all pairs, and a knock-out (`Pairs.ACTIVE`) sends only the pairs that its rounds choose.
     """
-    if judge.asks.pairs is not Pairs.ACTIVE or not judge.together:
+    if judge.pairs is not Pairs.ACTIVE or not judge.together:
         return request.prompts
     by_pair: dict[Pair, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:

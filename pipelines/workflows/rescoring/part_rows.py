@@ -18,12 +18,15 @@ from pipelines.folders.run_folder.columns import ROW, Columns
 from pipelines.folders.run_folder.part import Part
 from pipelines.run.prepare.score_requests import Outcome, Preparation, PreparedRow, prepare, prepared_rows
 
+# The key in a part's metadata of the requests that were drawn again: `ROW RESPONSE` to `Redraws`, as JSON.
 REDRAWS_KEY = "assay_redraws"
-"""The key in a part's metadata of the requests that were drawn again: `ROW RESPONSE` to `Redraws`, as JSON."""
 
 
 class Redraws(NamedTuple):
-    """How often a request was drawn again, and which of these draws (0: the first) its outcomes in the part are of."""
+    """How often a request was drawn again, and which of these draws (0: the first) its outcomes in the part are of.
+
+    They differ where a draw was no better than what was there: the next one needs new seeds, and `verify` the kept ones.
+    """
 
     tried: int = 0
     kept: int = 0
@@ -39,7 +42,6 @@ class RescoredRequest:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its responses."""
         return tuple(response.name for response in self.request.responses)
 
     @property
@@ -53,7 +55,6 @@ class RescoredRequest:
         return replace(self, request=replace(self.request, prompts=prompts))
 
     def outcomes(self, scores: Scores) -> list[Outcome]:
-        """The outcome of each response, in their order."""
         return PreparedRow(self.names, (), (self.request,), self.texts).outcomes([scores])
 
 
@@ -79,6 +80,7 @@ def prepare_requests(
     `names_by_row` has names of responses: a request is taken if any of its responses is among them.
     """
     rows = table.column(preparation.columns.prefix + ROW).to_pylist()
+    # Every response of a row repeats its columns, so the first of them is enough. Reversed, as the last assignment counts.
     first_index = {row: index for index, row in reversed(list(enumerate(rows))) if row in names_by_row}
     row_ids = sorted(first_index, key=lambda row: first_index[row])
     raw = _raw_rows(
@@ -96,12 +98,11 @@ def prepare_requests(
 
 
 def _raw_rows(table: pa.Table, names: Sequence[str], file: int, columns: Columns) -> pa.Table:
-    """Rows as the corpus' readers give them. Where a row ends isn't known any more, and nobody asks."""
-    starts = [int(name.rpartition(":")[2]) for name in names]
+    starts = [int(name.rpartition(":")[2]) for name in names]  # of FILE:START, whose file's name may hold colons, too
     places = {
         FILE: pa.array([file] * len(names), pa.int32()),
         START: pa.array(starts, pa.int64()),
-        END: pa.array([start + 1 for start in starts], pa.int64()),
+        END: pa.array([start + 1 for start in starts], pa.int64()),  # not known any more, and not used
     }
     if not columns.is_json:
         return pa.table({**places, **{name: table.column(name) for name in columns.carried.names}})

@@ -21,14 +21,16 @@ from pipelines.settings.rescore_settings import RescoreEngineSettings
 from pipelines.settings.run_settings import ScoreSettings, Turns
 
 R = TypeVar("R", bound=Run)
-_PART_ROWS = 4096
-_ROW_BYTES = 4096
-"""Of a block that a worker holds. Rows to score again are few, so that it needn't be measured."""
+# Of a block that a worker holds. Rows to score again are few, so that their size needn't be measured.
+_PART_ROWS = _ROW_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class ReopenedRun:
-    """A scored folder with the settings and the model that scored it."""
+    """A scored folder with the settings and the model that scored it.
+
+    `manifest` is that of the folder, and `preparation` renders its rows as they were rendered then.
+    """
 
     settings: ScoreSettings
     manifest: Manifest
@@ -53,6 +55,7 @@ def reopen(folder: str, manifest: Manifest, engines: RescoreEngineSettings) -> R
     model = resolve_model(
         settings.model, settings.render, settings.corpus.turns is Turns.ALL, settings.engine.tensor_parallel
     )
+    # From the manifest and not from a sample of rows, by which a run decides: the input may be gone.
     row_shape = RowShape.read(manifest.identity, unanswered=False)
     preparation = Preparation(model, settings.render, row_shape, manifest.columns)
     now = manifest_of(ResolvedRun(manifest.files, preparation, _PART_ROWS, 0), settings)
@@ -79,12 +82,13 @@ def _settings(folder: str) -> ScoreSettings:
             f"{folder} wasn't written by `score`, and only such rows can be scored again; of an ensemble give the folder of "
             "a model in its models/, and then run the same `ensemble` again"
         )
+    # The folder may have been moved since; and what is done once, such as --overwrite, isn't done again.
     return step.model_copy(update={"output": folder, "overwrite": False, "append": False})
 
 
 def _with_engines(settings: ScoreSettings, engines: RescoreEngineSettings) -> ScoreSettings:
     work, engine = settings.work, settings.engine
-    if engines.replicas is not None:
+    if engines.replicas is not None:  # fixed, also where the run's pool grew
         work = work.model_copy(update={"replicas": engines.replicas, "min_replicas": None, "max_replicas": None})
     if engines.request_timeout_s is not None:
         engine = engine.model_copy(update={"request_timeout_s": engines.request_timeout_s})

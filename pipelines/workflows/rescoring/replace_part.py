@@ -17,7 +17,7 @@ from pipelines.folders.run_folder.examples import note, read_examples
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 from pipelines.run.prepare.score_requests import Outcome
-from pipelines.run.scoring.score_step import StepSettings
+from pipelines.run.scoring.score_step import StepSettings, scored_table
 from pipelines.workflows.rescoring.part_rows import (
     REDRAWS_KEY,
     PartWork,
@@ -27,11 +27,11 @@ from pipelines.workflows.rescoring.part_rows import (
     read_redraws,
 )
 
+# The key in a part's metadata of its retries, a list as JSON: session, reasons, versions, counts before and after.
 RETRIES_KEY = "assay_retries"
-"""The key in a part's metadata of its retries, a list as JSON: session, reasons, versions, counts before and after."""
 
+# Failures of an engine: there was no text, so the first one is still to be drawn. After others the same text would come.
 _SAME_SEEDS = frozenset({Reason.ENGINE_REFUSED, Reason.ENGINE_TIMEOUT, Reason.ENGINE_KILLER})
-"""Failures of an engine: there was no text, so the first one is still to be drawn. After others the same text would come."""
 
 
 def sessions(metadata: Mapping[bytes, bytes] | None) -> list[str]:
@@ -52,8 +52,8 @@ class Retrying:
     session: str
 
     def select(self, settings: StepSettings, part: Part) -> PartWork:
-        """See `Rescoring`. Nothing of a part that this session has replaced."""
         current = _CurrentPart.read(settings.parts, part, settings.preparation.columns)
+        # Nothing of a part that this session has replaced: its worker died, and Ray gives the part to another one.
         if self.session in sessions(current.table.schema.metadata):
             return PartWork(current.part, ())
         names_by_row: dict[str, set[str]] = {}
@@ -82,7 +82,8 @@ class Retrying:
     ) -> "_CurrentPart":
         accepted = [(rescored, outcomes) for rescored, outcomes in scored if current.is_better(rescored, outcomes)]
         table = current.merged(accepted)
-        after = current.counts_of(table)
+        statuses = table.column(current.columns.prefix + STATUS).to_pylist()
+        after = Counts.of_statuses(current.part.counts.rows, statuses)
         retry = {
             "session": self.session,
             "reasons": sorted(self.reasons),
@@ -90,6 +91,7 @@ class Retrying:
             "before": current.part.counts._asdict(),
             "after": after._asdict(),
         }
+        # Also of those that weren't accepted: the next retry must not draw the same texts once more.
         accepted_ids = {rescored.id for rescored, _ in accepted}
         redraws = current.redraws | {
             rescored.id: current.redraws_after(rescored, rescored.id in accepted_ids) for rescored, _ in scored
@@ -104,8 +106,6 @@ class Retrying:
 
 
 class _CurrentPart:
-    """A part as it is in the folder."""
-
     def __init__(self, part: Part, table: pa.Table, columns: Columns) -> None:
         self.part = part
         self.table = table
@@ -122,6 +122,7 @@ class _CurrentPart:
         try:
             return cls(part, read_table(parts.path(part)), columns)
         except SourceError:
+            # Part names hold counts, so the part in its place has another name, and the range in common.
             replacements = [other for other in parts.listing() if other.place == part.place]
             if part in replacements or not replacements:
                 raise
@@ -147,18 +148,16 @@ class _CurrentPart:
         before = Counter(self.statuses[place] for place in self._positions_of(rescored))
         now = Counter(outcome.score.status for outcome in outcomes)
         failed = now[Status.FAILED] - before[Status.FAILED]
+        # With as many failures, another draw of a reward that was there would only trade one number for another.
         return failed < 0 or (failed == 0 and not before[Status.SCORED] and not now[Status.SCORED])
 
     def merged(self, accepted: Sequence[tuple[RescoredRequest, Sequence[Outcome]]]) -> pa.Table:
         """The table with the new outcomes of requests; all other values are those that are there."""
         places = [place for rescored, _ in accepted for place in self._positions_of(rescored)]
-        repeated = self.table.select(self.columns.repeated.names).take(pa.array(places, pa.int64()))
         scored = [(rescored.row, outcome) for rescored, outcomes in accepted for outcome in outcomes]
-        new = self.columns.table(
-            repeated,
-            [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],
-            texts=[outcome.text for _, outcome in scored],
-        )
+        taken = self.table.take(pa.array(places, pa.int64()))
+        new = scored_table(self.columns, taken, [row for row, _ in scored], [[outcome] for _, outcome in scored])
+        # The new rows are put behind the old ones, and taken from there in place of those that they replace.
         order = list(range(self.table.num_rows))
         for number, place in enumerate(places):
             order[place] = self.table.num_rows + number
@@ -167,10 +166,6 @@ class _CurrentPart:
         replaced = {(row, outcome.response) for row, outcome in scored}
         others = (each for each in read_examples(self.table.schema.metadata) if (each.row, each.response) not in replaced)
         return table.replace_schema_metadata(note([*others, *read_examples(new.schema.metadata)]))
-
-    def counts_of(self, table: pa.Table) -> Counts:
-        """The counts of a table of the same rows."""
-        return Counts.of_statuses(self.part.counts.rows, table.column(self.columns.prefix + STATUS).to_pylist())
 
     def report(self) -> dict[str, Any]:
         """The row of counts for the driver."""

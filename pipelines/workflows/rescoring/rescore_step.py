@@ -24,24 +24,22 @@ from pipelines.run.scoring.score_corpus import Pipeline, Run, step_settings
 from pipelines.run.scoring.score_step import StepSettings
 from pipelines.workflows.rescoring.part_rows import PartWork
 
-_THREADS = 16
-"""Parts of a block that are scored concurrently."""
+_THREADS = 16  # parts of a block that are scored concurrently
 _WORK = "work"
 
 
 class Rescoring(Protocol):
-    """What is scored again of a part, and what becomes of it. Small and picklable."""
+    """What is scored again of a part (`select`), and what becomes of it (`finish`). Small and picklable.
 
-    def select(self, settings: StepSettings, part: Part) -> PartWork:
-        """The requests of a part that are scored again."""
+    `finish` gets the outcomes of each selected request and the name of vLLM's model runner, and returns the row of counts
+    for the driver.
+    """
+
+    def select(self, settings: StepSettings, part: Part) -> PartWork: ...
 
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
-    ) -> dict[str, Any]:
-        """Do what is wanted with the outcomes of each request; returns the row of counts for the driver.
-
-        `runner` is vLLM's model runner.
-        """
+    ) -> dict[str, Any]: ...
 
 
 class RescoreStep:
@@ -54,13 +52,13 @@ class RescoreStep:
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, notes=notes)
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Score the parts of a block; returns one row per part."""
         with ThreadPoolExecutor(_THREADS) as threads:
             works = [pickle.loads(blob.as_buffer()) for blob in block.column(_WORK)]
             return pa.Table.from_pylist(list(threads.map(self._rescore, works)))
 
     def _rescore(self, work: PartWork) -> dict[str, Any]:
         part = work.part
+        # A name of its own: the ledger counts engines' deaths by it, and those of the first time are none of a retry.
         scores = self._actor.score(f"again-{part.place}", [request.request for request in work.requests])
         outcomes = [request.outcomes(results) for request, results in zip(work.requests, scores, strict=True)]
         return self._rescoring.finish(self._settings, work, outcomes, self._actor.runner)
@@ -74,6 +72,7 @@ def rescoring_flow(
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     settings, deaths = step_settings(run), ledger(run.settings.work)
+    # A block each, as a part is selected and prepared by one task: many in one block would keep all but one CPU idle.
     names = ray.data.from_items([{"part": part.name} for part in parts], override_num_blocks=len(parts))
     selected = names.map_batches(
         functools.partial(_select, settings=settings, rescoring=rescoring), batch_size=None, batch_format="pyarrow"

@@ -36,7 +36,7 @@ from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import open_part
 from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_manifest_with_parts
 from pipelines.folders.scored_corpus.summary import Summary
-from pipelines.run.runtime.progress import NoProgress, Progress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute
 from pipelines.settings.rescore_settings import RETRIED, RetrySettings
 from pipelines.workflows.rescoring.reopen import reopen
@@ -44,19 +44,21 @@ from pipelines.workflows.rescoring.replace_part import Retrying, sessions
 from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 from pipelines.workflows.run_logging.logged_progress import observers_of
 
-_THREADS = 8
+_THREADS = 8  # reads of parts' columns at a time: in an object store each is a wait
 
 
 @dataclass(frozen=True)
 class RetrySummary(Readable):
-    """The responses that were to be scored again by reason, what they are now by outcome, and the counts of all."""
+    """The responses that were to be scored again by reason, what they are now by outcome, and the counts of all.
+
+    `summary` is of the whole folder; None if nothing was to be scored again.
+    """
 
     retried: Mapping[str, int]
     now: Mapping[str, int]
     before: Counts
     after: Counts
     summary: Summary | None = None
-    """Of the whole folder; None if nothing was to be scored again."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -80,14 +82,9 @@ class RetryRun(Run):
         files = {file.index: file for file in self.manifest.files}
         return [Unit(files[part.file], part.range) for part in self.failed_reasons(state)]
 
-    def untouched_parts(self, state: FolderState) -> list[Part]:
-        """All other parts."""
-        retried = self.failed_reasons(state)
-        return [part for part in state.parts if part not in retried]
-
     def failed_reasons(self, state: FolderState) -> dict[Part, list[str]]:
         """The parts that are still to be retried, each with the reasons of its responses that are."""
-        candidates = [part for part in state.parts if part.counts.failed]
+        candidates = [part for part in state.parts if part.counts.failed]  # by their names, without reading any
         with ThreadPoolExecutor(_THREADS) as threads:
             reasons = list(threads.map(self._reasons_of, candidates))
         return {part: of_part for part, of_part in zip(candidates, reasons, strict=True) if of_part}
@@ -95,6 +92,7 @@ class RetryRun(Run):
     def _reasons_of(self, part: Part) -> list[str]:
         prefix = self.manifest.columns.prefix
         with open_part(self.parts.path(part)) as parquet:
+            # Its failures of now are those of this session's own attempt: without this, a pass would follow upon another.
             if self.session in sessions(parquet.schema_arrow.metadata):
                 return []
             table = parquet.read([prefix + name for name in (STATUS, REASON)])
@@ -108,7 +106,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     Raises a `UserError` if the folder isn't a complete one of `score`, another run holds it, or the model or the settings
     aren't those of the run; `RunStopped` if it ended early; and `AuditError` if the parts don't add up to the input.
     """
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)

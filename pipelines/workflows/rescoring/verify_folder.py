@@ -29,7 +29,7 @@ from pipelines.folders.scored_corpus.part_checks import check_parts
 from pipelines.folders.scored_corpus.part_files import CheckedPart
 from pipelines.folders.scored_corpus.scored_folder import read_manifest_with_parts
 from pipelines.run.prepare.score_requests import Outcome
-from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
+from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.run.runtime.session import ray_session
 from pipelines.run.scoring.score_corpus import Run, consume
 from pipelines.run.scoring.score_step import StepSettings
@@ -38,7 +38,7 @@ from pipelines.workflows.rescoring.part_rows import PartWork, Redraws, prepare_r
 from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
 from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 
-_MOST_NAMED = 5
+_MOST_NAMED = 5  # numbers in a message
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,11 @@ class SampleComparison:
 
 @dataclass(frozen=True)
 class VerifySummary(Readable):
-    """What `verify` found. `dropped` are the names of parts that --repair deleted."""
+    """What `verify` found. `dropped` are the names of parts that --repair deleted.
+
+    `bad` are problems of parts by their names, `strays` the names of files among them that aren't parts, and `gaps` says
+    what of the input no part covers, None if nothing. `sample` is None where no row was scored again.
+    """
 
     parts: int
     bytes: int
@@ -74,7 +78,6 @@ class VerifySummary(Readable):
 
     @property
     def is_sound(self) -> bool:
-        """Whether every part is good, nothing is missing, and nothing else lies among the parts."""
         return not self.bad and self.gaps is None and not self.strays
 
     def gate_failures(self, max_difference: float | None) -> list[str]:
@@ -98,7 +101,7 @@ class VerifySummary(Readable):
 
 def verify(settings: VerifySettings, progress: Progress | None = None) -> VerifySummary:
     """Check a scored folder. Raises a `UserError` if it can't be checked, or its rows can't be scored again as they were."""
-    progress = progress or NoProgress()
+    progress = progress or Progress()
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "verify")
     # Before the parts are read, which may take long: the settings may not be those of the run.
@@ -126,7 +129,7 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
 def _drop(parts: Parts, bad: Sequence[CheckedPart]) -> list[str]:
     for checked in bad:
         if parts.ticket is not None:
-            parts.ticket.check()
+            parts.ticket.check()  # before each, since another run may have taken the folder while parts were read
         parts.parts_folder.delete(checked.part.name)
     return [checked.part.name for checked in bad]
 
@@ -147,14 +150,13 @@ def sample_rows(parts: Sequence[Part], count: int, seed: int) -> dict[Part, tupl
 
 
 class _Comparisons(ForwardingProgress):
-    """Collects what the workers compared."""
-
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)
         self.responses: dict[tuple[str, str], dict[str, Any]] = {}
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         for response in json.loads(part["compared"]):
+            # By its key: a part that a restarted worker compared again counts once.
             self.responses[response["row"], response["response"]] = response
 
 
@@ -179,6 +181,7 @@ def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool)
     }
     measured = {name: difference for name, difference in differences.items() if difference is not None}
     rewards = [difference for name, difference in measured.items() if name.startswith(f"{REWARD} of ")]
+    flips = [response for response in responses if response["before"] != response["now"]]
     return SampleComparison(
         rows,
         len(responses),
@@ -187,12 +190,9 @@ def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool)
         sum(rewards) / max(len(rewards), 1),
         max(measured, key=measured.__getitem__, default=None),
         [name for name in differences if name not in measured],
-        [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
+        [{name: value for name, value in flip.items() if name != "differences"} for flip in flips],
         is_made_up,
     )
-
-
-_SHOWN = ("row", "response", "before", "before_reason", "now", "now_reason")
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,6 @@ class Comparing:
         return {**work.part._replace(counts=Counts()).report(), "compared": json.dumps(compared)}
 
     def _sampled_names(self, settings: StepSettings, part: Part, table: pa.Table) -> dict[str, set[str]]:
-        """The names of the responses of each sampled row."""
         prefix = settings.preparation.columns.prefix
         names: dict[str, set[str]] = {}
         for row, name in zip(*(table.column(prefix + column).to_pylist() for column in (ROW, RESPONSE)), strict=True):
@@ -242,6 +241,7 @@ def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[st
     status = Status.REJECTED.value if now is None else now.score.status.value
     reason = None if now is None or now.score.reason is None else now.score.reason.value
     differences = {}
+    # Only where both have a reward: a status that has changed is told as such, and not as the loss of its numbers.
     if now is not None and now.score.reward is not None and before[REWARD] is not None:
         score = now.score
         lists = {name: getattr(score, name) for name in (STEPS, VOTES) if name in before}

@@ -13,22 +13,16 @@ from actors.extensions import Extensions
 from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
 LOGGERS = Extensions("assay.loggers", "pipelines.workflows.run_logging.run_loggers", "LOGGER", LoggerKind)
-"""All loggers by name."""
 
-_END_S, _END_EARLY_S = 30.0, 5.0
-"""How long the end of a run waits for its log, where it is complete and where it was interrupted or failed."""
-_MOST_WAITING = 360
-"""Figures that may wait for a logger: an hour's, as they come every ten seconds."""
-_MAX_ERROR = 300
-"""Characters of a client's error that are shown."""
+_END_S, _END_EARLY_S = 30.0, 5.0  # that the end of a run waits for its log; early: after Ctrl-C, or a failure
+_MOST_WAITING = 360  # figures that may wait for a logger: an hour's, as they come every ten seconds
+_MAX_ERROR = 300  # characters of a client's error that are shown, of its first line
 
 
 class _Event(NamedTuple):
-    """Figures to log; those with which the run ends say whether it `is_complete`."""
-
     figures: Mapping[str, float]
     step: int
-    is_complete: bool | None = None
+    is_complete: bool | None = None  # None but of the last one
 
 
 class LogThread:
@@ -45,7 +39,6 @@ class LogThread:
         self._thread.start()
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
-        """Pass figures on."""
         self._put(_Event(figures, step))
         self._pass_notes_on()
 
@@ -69,7 +62,7 @@ class LogThread:
             self._fail("takes nothing more")
 
     def _pass_notes_on(self) -> None:
-        """Pass on what the logger's thread has noted."""
+        # Here, in the run's thread: the logger's sets texts, and calls nothing of the run.
         if self._place is not None and not self._has_failed:
             place, self._place = self._place, None
             self._notify(f"log {self._name}: {place}")
@@ -77,19 +70,18 @@ class LogThread:
             self._fail(f"failed: {self._failure}")
 
     def _fail(self, what: str) -> None:
-        """Say once that the log isn't whole; nothing more is sent."""
+        # Once: figures that come later would make a log with a gap that nobody sees.
         if not self._has_failed:
             self._notify(f"log {self._name} {what}; the run goes on without it")
         self._has_failed = True
 
     def _work(self, kind: LoggerKind, run: RunToLog) -> None:
-        """The logger's side: log what comes until the run ends."""
         try:
             logger = kind.start(run)
             self._place = logger.place
             step = 0
             while (event := self._events.get()).is_complete is None:
-                step = max(step, event.step)
+                step = max(step, event.step)  # W&B drops figures of a step before the last one's
                 logger.log(event.figures, step)
             logger.end(event.figures, max(step, event.step), is_complete=event.is_complete)
         except BaseException as error:  # noqa: BLE001  whatever a client raises; some call sys.exit()

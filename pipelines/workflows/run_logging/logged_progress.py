@@ -8,15 +8,16 @@ from typing import Any
 from actors.errors import SettingsError
 from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.runtime.progress import ForwardingProgress, Meter, Progress
-from pipelines.run.runtime.run_observer import RunFacts, RunObserver
+from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.settings.run_settings import JudgingSettings
 from pipelines.workflows.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.workflows.run_logging.run_logger import RunToLog
 
-_EVERY_S = 10.0
+_EVERY_S = 10.0  # seconds: 8,640 points a day
 
 
 class RunLogs(RunObserver):
@@ -33,10 +34,9 @@ class RunLogs(RunObserver):
             LOGGERS[name].check(output)
 
     @contextmanager
-    def started(self, run: RunFacts, progress: Progress) -> Iterator[Progress]:
-        settings, manifest = run.settings.model_dump(mode="json"), run.manifest
-        config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
-        facts = RunToLog(manifest.run, storage.absolute(run.settings.output), config)
+    def started(self, settings: JudgingSettings, manifest: Manifest, progress: Progress) -> Iterator[Progress]:
+        config = {**settings.model_dump(mode="json"), "identity": manifest.identity, "made_with": manifest.made_with}
+        facts = RunToLog(manifest.run, storage.absolute(settings.output), config)
         with logged(self._names, facts, progress) as self._progress:
             yield self._progress
 
@@ -45,7 +45,10 @@ class RunLogs(RunObserver):
 
 
 def observers_of(settings: JudgingSettings) -> list[RunObserver]:
-    """Who watches a run by its settings: its logs."""
+    """Who watches a run by its settings: its logs.
+
+    Commands hand them to the run, which knows no logger.
+    """
     return [RunLogs(settings.log)] if settings.log else []
 
 
@@ -75,18 +78,16 @@ class LoggedProgress(ForwardingProgress):
         self._summary: Mapping[str, float] | None = None
 
     def __reduce__(self) -> tuple[type[ForwardingProgress], tuple[Progress]]:
-        """Ray Data carries the progress to its workers along with the callbacks; the loggers stay with the driver."""
+        # Ray Data carries the progress to its workers along with the callbacks; the loggers' threads stay with the driver.
         return ForwardingProgress, (self._progress,)
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
-        if self._threads:
-            self._meter = Meter(files, done, time.monotonic())
-            self._before = sum(part.counts.responses for part in done)
+        meter = self._meter = Meter(files, done, time.monotonic())
+        self._before = sum(part.counts.responses for part in done)
         with super().running(files, done) as inner:
             yield inner
-        if self._meter is not None:
-            self._meter.complete()
+        meter.complete()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         super().part_done(part)
@@ -98,11 +99,9 @@ class LoggedProgress(ForwardingProgress):
                 self._log(self._meter, now)
 
     def summarised(self, figures: Mapping[str, float]) -> None:
-        """Take the summary of the run, which is thereby complete."""
         self._summary = figures
 
     def end(self) -> None:
-        """End all logs, with the summary if there is one."""
         if self._meter is not None and self._meter.has_parts:
             self._log(self._meter, time.monotonic())
         summary = {f"summary/{name}": value for name, value in (self._summary or {}).items()}
@@ -111,7 +110,7 @@ class LoggedProgress(ForwardingProgress):
 
     @property
     def _step(self) -> int:
-        """The number of responses that are done, in all sessions; of the summary, if there is one."""
+        # The number of responses that are done, in all sessions: a resumed run goes on where its log ended.
         if self._summary is not None:
             return int(self._summary["responses"])
         return self._before + (self._meter.responses if self._meter else 0)

@@ -16,8 +16,7 @@ class RunToLog:
 
     run: str
     folder: str
-    config: Mapping[str, Any]
-    """The settings of the run with all defaults, and what it resolved of them, as JSON."""
+    config: Mapping[str, Any]  # the settings with all defaults, and what the run resolved of them, as JSON
 
     @property
     def name(self) -> str:
@@ -32,8 +31,7 @@ class RunToLog:
 class RunLogger(Protocol):
     """A started log of one run. May raise anything: it runs in a thread of its own (`log_thread`)."""
 
-    place: str
-    """Where a person looks at it: an address, or a folder."""
+    place: str  # where a person looks at it: an address, or a folder
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
         """Show figures of the run so far; `step` is the number of responses that are done, in all sessions."""
@@ -49,8 +47,7 @@ class LoggerKind:
     name: str
     package: str
     start: Callable[[RunToLog], RunLogger]
-    in_folder: bool = False
-    """Whether it writes files beside the results, which must be on this machine."""
+    in_folder: bool = False  # whether it writes files beside the results, which must be on this machine then
 
     def check(self, folder: str) -> None:
         """Raise `SettingsError` if it can't log a run into this folder."""

@@ -8,7 +8,7 @@ import pytest
 
 from actors.errors import ModelError, SettingsError
 from actors.models.reward_anything import SYSTEM_TURN as LISTWISE_SYSTEM
-from actors.models.rm_r1_instruct import SYSTEM_TURN
+from actors.models.rm_r1 import SYSTEM_TURN
 from actors.records import Reason
 from actors.rendering.renderer import Renderer
 from actors.reward_model import resolve_model

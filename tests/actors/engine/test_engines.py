@@ -1,7 +1,6 @@
 """What every engine does, run against the fake and against vLLM; and what can only be seen with the fake's faults."""
 
 import asyncio
-import itertools
 import math
 import os
 import random
@@ -9,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 from subprocess import PIPE, Popen, run
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import pytest
 
 from actors.engine.admission import Admission
-from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault
 from actors.engine.loop_thread import LoopThread
-from actors.engine.protocol import Engine, Generation, Pooled, Sampling
+from actors.engine.protocol import Engine, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from tests.support.clock import Clock
 from tests.support.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, request_count, running, until
@@ -38,21 +37,6 @@ def pool_all(engine: Engine, prompts: list[list[int]]) -> list[Pooled | BaseExce
         return await asyncio.gather(*map(engine.pool, prompts), return_exceptions=True)
 
     return ask(engine, gather())
-
-
-def read(engine: Engine, sampling: Sampling, states: int | None = None) -> list[Generation]:
-    """The states of a stream, read from a loop that isn't the engine's; closed after so many states."""
-
-    async def consume() -> list[Generation]:
-        seen: list[Generation] = []
-        async with aclosing(engine.stream([1, 2, 3], sampling)) as stream:
-            async for state in stream:
-                seen.append(state)
-                if len(seen) == states:
-                    break
-        return seen
-
-    return asyncio.run(asyncio.wait_for(consume(), SECONDS))
 
 
 def test_many_at_a_time_answer_as_one_by_one_and_in_order(pooling_engine: Engine) -> None:
@@ -132,36 +116,6 @@ def test_verdicts_have_a_log_probability_at_every_token(generating_engine: Engin
         assert all(value < 0 for value in row.values())
 
 
-def test_a_stream_grows_to_what_generate_gives(generating_engine: Engine) -> None:
-    sampling = Sampling(max_tokens=30, verdict_ids=(10,))
-    states = read(generating_engine, sampling)
-    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling))
-    assert (states[-1].text, states[-1].token_ids) == (whole.text, whole.token_ids)
-    assert states[-1].finish_reason == whole.finish_reason == "length"
-    for earlier, later in itertools.pairwise(states):
-        assert earlier.finish_reason is None
-        assert later.token_ids[: len(earlier.token_ids)] == earlier.token_ids
-        assert len(later.logprobs) == len(later.token_ids)
-
-
-def test_leaving_a_stream_aborts_its_request(generating_engine: Engine) -> None:
-    (state,) = read(generating_engine, ENDLESS, states=1)
-    assert state.finish_reason is None
-    until(lambda: request_count(generating_engine) == 0)
-
-
-def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
-    async def consume(ids: list[int], sampling: Sampling) -> None:
-        async for _ in generating_engine.stream(ids, sampling):
-            pass
-
-    for bad in BAD_PROMPTS.values():
-        with pytest.raises(EngineError):
-            asyncio.run(consume(bad, Sampling(max_tokens=1)))
-    with pytest.raises(EngineError, match="one sample"):
-        asyncio.run(consume([1], Sampling(max_tokens=1, n=2, temperature=1.0)))
-
-
 def test_a_cancelled_request_is_given_up_alone(generating_engine: Engine) -> None:
     future = generating_engine.submit(generating_engine.generate([1], ENDLESS))
     until(lambda: request_count(generating_engine) == 1)
@@ -203,13 +157,11 @@ def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
     engine.close()
     with pytest.raises(EngineDead):
         engine.submit(engine.pool([1]))
-    with pytest.raises(EngineDead):
-        read(engine, Sampling(max_tokens=1))
     assert waiting.done()
 
 
 def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.HANG}))
+    engine = start_fake(at={7: FakeFault.HANG})
     future = engine.submit(engine.pool([7]))
     closers = [threading.Thread(target=engine.close) for _ in range(2)]
     for closer in closers:
@@ -221,7 +173,7 @@ def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
 
 
 def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.HANG}), request_timeout_s=0.05)
+    engine = start_fake(at={7: FakeFault.HANG}, request_timeout_s=0.05)
     hung, good = pool_all(engine, [[7], [8]])
     assert isinstance(hung, EngineTimeout)
     assert isinstance(good, Pooled)
@@ -229,7 +181,7 @@ def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
 
 
 def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.HANG, 6: FakeFault.DIE}))
+    engine = start_fake(at={7: FakeFault.HANG, 6: FakeFault.DIE})
     waiting = engine.submit(engine.pool([7]))
     with pytest.raises(EngineDead):
         ask(engine, engine.pool([1, 6]))
@@ -238,18 +190,16 @@ def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> 
     for late in (engine.pool([1]), engine.health(), engine.generate([1], Sampling(max_tokens=1))):
         with pytest.raises(EngineDead):
             ask(engine, late)
-    with pytest.raises(EngineDead):
-        read(engine, Sampling(max_tokens=1))
 
 
 def test_a_fake_can_die_be_killed_refuse_and_give_nothing_finite(start_fake: Start) -> None:
-    dying = start_fake(faults=Faults(die_after=2))
+    dying = start_fake(die_after=2)
     assert [type(answer) for answer in pool_all(dying, [[1], [2], [3]])] == [Pooled, Pooled, EngineDead]
     killed = start_fake()
     killed.kill()
     with pytest.raises(EngineDead, match="killed"):
         ask(killed, killed.health())
-    faulty = start_fake(faults=Faults(at={7: FakeFault.REFUSE, 6: FakeFault.NAN}))
+    faulty = start_fake(at={7: FakeFault.REFUSE, 6: FakeFault.NAN})
     refused, broken, good = pool_all(faulty, [[7], [6], [5]])
     assert type(refused) is EngineError
     assert isinstance(broken, Pooled)
@@ -259,8 +209,8 @@ def test_a_fake_can_die_be_killed_refuse_and_give_nothing_finite(start_fake: Sta
 
 def test_a_prompt_can_end_the_process() -> None:
     script = (
-        "from actors.engine.fake_engine import FakeEngine, FakeFault, Faults\n"
-        "engine = FakeEngine(1, 9, faults=Faults(at={7: FakeFault.EXIT}))\n"
+        "from actors.engine.fake_engine import FakeEngine, FakeFault\n"
+        "engine = FakeEngine(1, 9, at={7: FakeFault.EXIT})\n"
         "engine.submit(engine.pool([7])).result()\n"
     )
     ended = run([sys.executable, "-c", script], check=False, capture_output=True, timeout=SECONDS)
@@ -402,10 +352,11 @@ def test_a_tether_ends_what_its_process_leaves_behind(end: str) -> None:
     script = (
         "import os, subprocess, sys\n"
         "from actors.engine.process_reaper import ProcessReaper\n"
+        "from actors.engine.vllm_environment import variables\n"
         "tether = ProcessReaper()\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "free = subprocess.Popen(sleep)\n"
-        "with tether.marking():\n"
+        "with variables(tether.variables):\n"
         "    held = subprocess.Popen(sleep)\n"
         "print(free.pid, held.pid, flush=True)\n"
         f"{end}\n"
@@ -426,12 +377,13 @@ def test_a_tether_removes_the_shared_memory_of_what_it_holds_and_no_other(ends_f
     script = (
         "import os, subprocess, sys\n"
         "from actors.engine.process_reaper import ProcessReaper\n"
+        "from actors.engine.vllm_environment import variables\n"
         "tether = ProcessReaper()\n"
         "sharing = 'from multiprocessing.shared_memory import SharedMemory; import setproctitle, time; '\n"
         "sharing += 'setproctitle.setproctitle(str(10**200)); '\n"
         "sharing += 'mine = SharedMemory(create=True, size=9); print(mine.name, flush=True); time.sleep(600)'\n"
         "free = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
-        "with tether.marking():\n"
+        "with variables(tether.variables):\n"
         "    held = subprocess.Popen([sys.executable, '-c', sharing], stdout=subprocess.PIPE, text=True)\n"
         "names = free.stdout.readline().strip(), held.stdout.readline().strip()\n"
         "tether.note()\n"

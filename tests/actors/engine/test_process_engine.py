@@ -64,7 +64,9 @@ def test_a_process_that_loky_has_replaced_is_bounded_in_memory(monkeypatch: pyte
 
 def test_many_items_keep_their_order_and_no_process_is_left(engine: ProcessEngine) -> None:
     items = [str(number) for number in range(1000)]
+    assert engine.load == (0, 0)
     assert engine.submit(engine.run(behave, items)).result() == items
+    assert engine.load == (1000, 0)
     ids = [number for process in engine._processes if process._executor for number in process._executor._processes]
     engine.close()
     assert ids

@@ -73,10 +73,10 @@ class Converted(test_principle.TestTinyPrinciple):
 def test_its_numbers_are_those_of_the_language_model(tmp_path: Path) -> None:
     judge = Converted()
     judge.folder = str(converted(PRINCIPLE, tmp_path / "converted"))
-    expected = [judge.authors(judge.ids(score_request)) for score_request in judge.asked()[:20]]
+    expected = [judge.authors(judge.ids(score_request)) for score_request in judge.compared_requests()[:20]]
     passed: list[str] = []
     with engine_of(judge.resolved(), EngineSettings(tensor_parallel=2)) as engine:
-        result = judge.scored(engine, judge.asked()[:20])
+        result = judge.scored(engine, judge.compared_requests()[:20])
         self_test(judge.resolved(), engine, passed.append)
     for rewards, authors in zip(result, expected, strict=True):
         assert rewards == pytest.approx(authors, abs=1e-4)

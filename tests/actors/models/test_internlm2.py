@@ -64,7 +64,7 @@ def test_a_reward_token_that_the_template_has_written_is_not_appended_again(tmp_
 
 @pytest.mark.parametrize("ending", [WRITES_IT + "{{ '\\n' }}", WRITES_IT * 2])
 def test_a_template_that_writes_the_reward_token_elsewhere_is_refused(tmp_path: Path, ending: str) -> None:
-    with pytest.raises(ModelError, match=r"<\|reward\|>.*where the reward is read, must stand once in a prompt, at its end"):
+    with pytest.raises(ModelError, match=r"where the reward is read must stand once in a prompt, at its end.*<\|reward\|>"):
         renderer(templated(tmp_path, ending))
 
 

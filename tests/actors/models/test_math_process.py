@@ -50,8 +50,8 @@ class TestTinyMathPRM(Contract):
     wrong = WRONG
     subtle = frozenset({"each a sigmoid"})
 
-    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
-        *context, last = as_dicts(asked)
+    def ids(self, compared_requests: ScoreRequest) -> Sequence[list[int]]:
+        *context, last = as_dicts(compared_requests)
         steps = "".join(step + STEP for step in last["content"].split("\n\n"))
         turns = [{"role": "system", "content": SYSTEM}, *context, {"role": "assistant", "content": steps}]
         return [list(self.tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False))]
@@ -67,7 +67,7 @@ class TestTinyMathPRM(Contract):
     def outputs(self, ids: Any) -> Any:
         return outputs()(ids)
 
-    def asked(self) -> list[ScoreRequest]:
+    def compared_requests(self) -> list[ScoreRequest]:
         short = [solution_request(solution.context, solution.steps) for solution in solutions(41, 60, "held-out")]
         long = [
             request(user("What is 1 + 1?"), to="\n\n".join(f"{index} + {index} = {2 * index}" for index in range(count)))

@@ -1,7 +1,7 @@
 """A mean and the logarithm of a standard deviation: which label is which, and what the spread tells."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 from actors.engine.fake_engine import FakeEngine
 from actors.errors import SettingsError
+from actors.models.scalar import Scalar
 from actors.records import Prompt, RenderedRequest, RenderedResponse
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
@@ -73,6 +74,14 @@ def test_two_responses_diverge_where_their_means_are_close_beside_their_spreads(
     assert beside(1.0, bad, good, near) == [4.0 - 1.5, 0.5 - 1.5, 0.5 - 1.5], "each with the best of the others"
     assert beside(1.0, good) == [None]
     assert beside(1.0, good, {}) == [None, None], "a response without a reward has none beside it"
+
+
+def test_a_plug_ins_family_that_compares_is_stored_by_requests_without_saying_so() -> None:
+    class Ranked(Scalar):
+        def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
+            return [{"place": float(place)} for place, _ in enumerate(scores)]
+
+    assert Ranked().compares
 
 
 def test_the_scorer_compares_the_responses_of_a_request() -> None:

@@ -13,7 +13,7 @@ import pytest
 from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.engine.protocol import Engine
 from actors.errors import ModelError, SettingsError
-from actors.models.polar import FAMILY
+from actors.models.internlm2 import Polar
 from actors.records import Reason, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
@@ -71,7 +71,7 @@ def requests() -> list[ScoreRequest]:
     ours = [with_reference(asked, text) for asked, text in zip([*plain, several], texts, strict=True)]
     of_readme = [
         replace(golden.request, responses=(response,))
-        for known in FAMILY.models
+        for known in Polar().models
         for golden in known.golden
         for response in golden.request.responses
     ]

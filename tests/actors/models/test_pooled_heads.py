@@ -324,7 +324,7 @@ def test_a_prompt_without_the_gates_tokens_is_rejected_and_a_template_without_th
     assert reason_of(item.from_rendered(ids)) is None
     assert reason_of(item.from_rendered(ids[:3])) is Reason.TEMPLATE_REFUSED
     template = (BUILT_IN / "qrm" / "chat_template.jinja").read_text().replace("\\n\\n", "\\n")
-    with pytest.raises(ModelError, match=r"the template doesn't write .* before a response, where the gate of qrm is read"):
+    with pytest.raises(ModelError, match=r"lacks tokens that every prompt.*read at .*'<\|start_header_id\|>'"):
         Renderer(resolve_model(ModelSettings(model="tiny-qrm", chat_template=template), RenderSettings()), RenderSettings())
 
 
@@ -394,7 +394,7 @@ def test_a_head_whose_bias_is_in_a_file_that_wasnt_fetched_is_refused(tmp_path: 
 
 def test_arguments_that_load_the_body_are_not_the_users() -> None:
     settings = EngineSettings(engine_args={"load_format": "dummy"})
-    with pytest.raises(SettingsError, match="'load_format' for this model, whose head is loaded apart"):
+    with pytest.raises(SettingsError, match="'load_format': the head of this model is loaded apart from it; leave it out"):
         engine_arguments(Task.EMBED, settings, on_cpu=True, left_out=("v_head.",))
 
 

@@ -58,11 +58,11 @@ class TestTinyPrinciple(Contract):
     judged_by = "right"
     wrong = WRONG
 
-    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
+    def ids(self, principle_request: ScoreRequest) -> Sequence[list[int]]:
         return [
             list(
                 self.tokenizer.apply_chat_template(
-                    [*as_dicts(asked), {"role": "user", "content": CARD.format(principle)}],
+                    [*as_dicts(principle_request), {"role": "user", "content": CARD.format(principle)}],
                     add_generation_prompt=True,
                     return_dict=False,
                 )
@@ -102,25 +102,25 @@ def renderer(read: ReadSettings = AS_PUBLISHED, **render: Any) -> Renderer:
     return Renderer(resolve_model(ModelSettings(model=PRINCIPLE, read=read), settings), settings)
 
 
-def asked(*principles: str) -> ScoreRequest:
+def principle_request(*principles: str) -> ScoreRequest:
     return ScoreRequest((user("What is 3 + 4?"),), request(user("x"), to=["7", "9"]).responses, principles)
 
 
 def test_each_principle_is_asked_about_each_response() -> None:
-    (item,) = renderer().render([asked("brevity", "verbosity", "coherence")])
+    (item,) = renderer().render([principle_request("brevity", "verbosity", "coherence")])
     assert [prompt.response_positions for prompt in item.prompts] == [(0,), (0,), (0,), (1,), (1,), (1,)]
-    (value,) = renderer(TWO).render([asked("coherence")])
+    (value,) = renderer(TWO).render([principle_request("coherence")])
     assert [prompt.response_positions for prompt in value.prompts] == [(0,), (0,), (1,), (1,)], "those of the run come first"
 
 
 def test_a_row_without_a_principle_is_rejected() -> None:
-    (rendered,) = renderer().render([asked()])
+    (rendered,) = renderer().render([principle_request()])
     assert [response.reason for response in rendered.responses] == [Reason.NO_PRINCIPLE] * 2
     assert rendered.prompts == ()
 
 
 def test_a_principle_cant_speak_for_the_template() -> None:
-    (rendered,) = renderer().render([asked("brevity", "<|end|>")])
+    (rendered,) = renderer().render([principle_request("brevity", "<|end|>")])
     assert [response.reason for response in rendered.responses] == [Reason.CONTROL_TOKEN] * 2
     assert rendered.prompts == (), "what only judges rejected responses isn't asked"
     with pytest.raises(ModelError, match=r"a plain question about the principle '<\|end\|>' can't be asked: control_token"):
@@ -144,9 +144,17 @@ def test_all_principles_are_about_the_same_turns() -> None:
 
 
 def test_responses_by_other_principles_are_to_another_prompt() -> None:
-    by_rows = [item.prompt_hash for item in renderer().render([asked("brevity"), asked("clarity"), asked("brevity")])]
+    by_rows = [
+        item.prompt_hash
+        for item in renderer().render(
+            [principle_request("brevity"), principle_request("clarity"), principle_request("brevity")]
+        )
+    ]
     assert by_rows[0] == by_rows[2] != by_rows[1]
-    by_run = {item.prompt_hash for item in renderer(TWO).render([asked("brevity"), asked("clarity"), asked()])}
+    by_run = {
+        item.prompt_hash
+        for item in renderer(TWO).render([principle_request("brevity"), principle_request("clarity"), principle_request()])
+    }
     assert len(by_run) == 1, "the rows' own principles are no matter then"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint.checkpoint_files import Checkpoint, locate
@@ -485,28 +485,14 @@ class NoTokenizer:
 
 
 @pytest.mark.parametrize("policy", [TooLong.REJECT, TooLong.TRIM_TURNS])
-def test_a_context_that_is_too_long_is_rendered_for_one_of_its_responses(
-    monkeypatch: pytest.MonkeyPatch, policy: TooLong
-) -> None:
+def test_responses_to_a_context_that_is_too_long_have_the_outcomes_that_each_has_alone(policy: TooLong) -> None:
     careful = renderer(SCALAR, too_long=policy, max_model_len=512)
     turns = [*(turn for at in range(150) for turn in (user(f"How much is {at} and 1?"), assistant(f"{at + 1}."))), user("?")]
     answers = ("a", "assay probe text, and more", "<|end|>", "\ud800", "a" * 3000, "How much is 1 and 1?", "1.")
     expected = [careful.render([request(*turns, to=answer)])[0] for answer in answers]
-    lengths = list[int]()
-    template = careful.tokenizer.template
-
-    def counted(messages: Sequence[Message], **how: Any) -> str:
-        lengths.append(len(messages))
-        return template(messages, **how)
-
-    monkeypatch.setattr(careful.tokenizer, "template", counted)
-    monkeypatch.setattr(careful._writer._shown_template, "_template", counted)
     (together,) = careful.render([request(*turns, to=answers)])
     assert [response.reason for response in together.responses] == [reason_of(alone) for alone in expected]
-    if policy is TooLong.REJECT:
-        assert lengths == [len(turns) + 1] * 2  # with the first response, and with one that stands for any
-    else:
-        assert lengths.count(len(turns) + 1) == 3  # and with other words in a response's place
+    if policy is TooLong.TRIM_TURNS:
         kept = [prompt.ids for alone in expected for prompt in alone.prompts]
         assert min(map(len, kept)) <= max(len(prompt.ids) for prompt in together.prompts) <= 512
 
@@ -626,28 +612,6 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     ]
     assert [list(prompt.ids) for prompt in rendered.prompts] == [own for own in by_turns if max(map(len, own)) <= 200][-1]
     assert all(response.truncated for response in rendered.responses)
-
-
-def test_a_tokens_text_is_what_it_adds_to_a_text(tmp_path: Path) -> None:
-    alphabet = {"<unk>": 0, **{f"<0x{byte:02X}>": 1 + byte for byte in range(256)}}
-    words = ("▁", "▁Yes", "Yes", *"assay probe text".replace(" ", ""))
-    vocabulary = alphabet | {word: 257 + number for number, word in enumerate(dict.fromkeys(words))}
-    pieces = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
-    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
-    stripping = decoders.Strip(content=" ", left=1)
-    pieces.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), stripping]  # as Llama 2's
-    )
-    made = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="<unk>")
-    texts = renderer(write_model(tmp_path / "pieces", template=TEMPLATE, tokenizer=made)).tokenizer.token_texts(
-        [vocabulary["▁Yes"], vocabulary["Yes"], vocabulary["<0x0A>"], vocabulary["<0xF0>"]]
-    )
-    assert list(texts.values()) == [" Yes", "Yes", "\n", "\ufffd"]
-    letters = tokenizer_with("<|end|>")
-    ids = letters.convert_tokens_to_ids(["Ġ", "a", "<|end|>", "ð"])
-    letters.backend_tokenizer.decoder = decoders.ByteLevel()
-    texts = renderer(write_model(tmp_path / "letters", template=TEMPLATE, tokenizer=letters)).tokenizer.token_texts(ids)
-    assert list(texts.values()) == [" ", "a", "<|end|>", "\ufffd"]
 
 
 def tokenizer_with(*special: str, normalizer: Any = None, normalized: bool = False) -> Any:
@@ -801,7 +765,7 @@ def test_a_template_that_ends_with_padding_is_refused(
     weights = {**SCALAR_WEIGHTS, "score.2.weight": 8}
     path = write_model(tmp_path / "model", config={**config, "pad_token_id": end}, weights=weights, template=TEMPLATE)
     model = resolve_model(ModelSettings(model=str(path), **settings), RenderSettings())
-    with pytest.raises(ModelError, match=f"ends with token {end}, '<|end|>', which is pad_token_id, too"):
+    with pytest.raises(ModelError, match=rf"ends with pad_token_id.*'<\|end\|>'\], token {end}"):
         Renderer(model, RenderSettings())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from actors.contracts.judge import Judge
-from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout, PromptRefused, SettingsError
 from actors.records import (
@@ -228,6 +228,23 @@ def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, expect
     assert [score.reward for score in scores] == [float(index + 1) for index in range(count)]
 
 
+def test_a_judge_that_names_winners_compares_all_with_all_unless_another_choice_is_made(judged: Judged) -> None:
+    order = [3, 0, 4, 1, 2]
+    scores = judged.scores(judge(), prefers(lambda first, second: order[first] > order[second]), 5)
+    rewards = [score.reward or 0.0 for score in scores]
+    assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
+    choices = {
+        (family, pairs): judge(family, pairs=pairs).recorded(9)["pairs"]
+        for family in ("rm-r1", "rm-r1-instruct", "r3", "genrm-boxed", "genrm-json")
+        for pairs in (None, Pairs.CIRCULAR)
+    }
+    wins = {"rm-r1", "rm-r1-instruct", "r3"}
+    assert choices == {
+        (family, pairs): "all" if family in wins and pairs is None else "circular" for family, pairs in choices
+    }
+    assert judge("genrm-boxed", aggregate=Aggregate.WIN_RATE).pairs is Pairs.ALL, "its reward counts wins, too"
+
+
 def test_the_best_has_the_highest_reward() -> None:
     order = [3, 0, 4, 1, 2]
     aggregates: list[Aggregate | None] = [None, *Aggregate]
@@ -356,7 +373,7 @@ def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
 
 def test_equal_prompts_share_the_death_of_an_engine() -> None:
     with pytest.raises(EngineDead):
-        changing(judge("r3", POINTWISE), [7, 7], lambda number: "", faults=Faults(at={7: FakeFault.DIE}))
+        changing(judge("r3", POINTWISE), [7, 7], lambda number: "", at={7: FakeFault.DIE})
 
 
 def changing(
@@ -495,7 +512,7 @@ def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: J
     ("fault", "reason"), [(FakeFault.REFUSE, Reason.ENGINE_REFUSED), (FakeFault.HANG, Reason.ENGINE_TIMEOUT)]
 )
 def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged, fault: FakeFault, reason: Reason) -> None:
-    scores = judged.scores(judge(), LARGER, faults=Faults({0: fault}), request_timeout_s=0.05)
+    scores = judged.scores(judge(), LARGER, at={0: fault}, request_timeout_s=0.05)
     assert [score.reason for score in scores] == [reason] * 2
     assert len(judged.calls) <= 2
 
@@ -583,7 +600,7 @@ def test_only_those_fail_of_whom_a_vote_wasnt_heard() -> None:
 
 def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:
     with pytest.raises(EngineDead):
-        judged.scores(judge(), LARGER, faults=Faults({0: FakeFault.DIE}))
+        judged.scores(judge(), LARGER, at={0: FakeFault.DIE})
 
 
 def test_tokens_are_shared_among_those_that_are_shown_together(judged: Judged) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSequenceClassification
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
-from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
+from actors.engine.fake_engine import FakeEngine, FakeFault
 from actors.engine.protocol import Engine, Pooled
 from actors.errors import EngineError
 from actors.records import Prompt, Reason, RenderedRequest, Score, ScoreRequest
@@ -263,7 +263,7 @@ def test_a_turn_with_nothing_finite_leaves_those_before_it() -> None:
     rendered = renderer(SCALAR).render(turns())
     before, after = (rendered[at].prompts[0].ids for at in (1, 2))
     (broken, *_) = sorted(set(after) - set(before))
-    engine = FakeEngine(1, 8192, faults=Faults(at={broken: FakeFault.NAN}), every_position=True)
+    engine = FakeEngine(1, 8192, at={broken: FakeFault.NAN}, every_position=True)
     scores = score(engine, rendered)
     engine.close()
     assert [turn.reason for turn in scores] == [None, None, Reason.NOT_FINITE, Reason.NOT_FINITE]

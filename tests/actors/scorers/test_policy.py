@@ -40,7 +40,7 @@ class Spelling(FakeEngine):
         return (replace(generation, token_ids=(1, *(self._numbers[token] for token in tokens))),)
 
 
-def drawn(
+def candidate_of(
     text: str, special: Sequence[str], opening: str = "", spelt: Sequence[str] = (), **sampling: Any
 ) -> GeneratedCandidate:
     """A candidate of a policy that writes a text, which an engine gives without special tokens unless they are kept.
@@ -61,7 +61,7 @@ def drawn(
 
 def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text() -> None:
     for begin, end in ((mark.begin, mark.end) for mark in MARKS if not mark.paired):
-        candidate = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
+        candidate = candidate_of(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
         assert candidate.reason is None
         assert split_reasoning(candidate.text) == SplitText(True, "The answer.")
         assert "<|other|>" not in candidate.text
@@ -69,33 +69,33 @@ def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text() -> None:
 
 def test_characters_that_spell_a_special_token_stay_in_the_text() -> None:
     special = ["<think>", "</think>", "<s>", "<|end|>"]
-    candidate = drawn("<think> Hm. </think> Use <s>old</s>.<|end|>", special, spelt=["<s>"])
+    candidate = candidate_of("<think> Hm. </think> Use <s>old</s>.<|end|>", special, spelt=["<s>"])
     assert candidate.text == "<think> Hm. </think> Use <s>old</s>."
-    assert drawn("Use <s>old</s>.", ["<s>"], spelt=["<s>"]).text == "Use <s>old</s>."
+    assert candidate_of("Use <s>old</s>.", ["<s>"], spelt=["<s>"]).text == "Use <s>old</s>."
 
 
 def test_parts_of_marks_that_are_special_tokens_stay_too() -> None:
     """gpt-oss's."""
     special = ["<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|return|>"]
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Seven."
-    assert split_reasoning(drawn(text, special).text) == SplitText(True, "Seven.")
+    assert split_reasoning(candidate_of(text, special).text) == SplitText(True, "Seven.")
 
 
 def test_reasoning_that_never_ends_is_no_answer() -> None:
-    begun = drawn("I guess that", (), "<think>")
+    begun = candidate_of("I guess that", (), "<think>")
     assert (begun.reason, split_reasoning(begun.text)) == (None, SplitText(True, None))
-    assert split_reasoning(drawn("<think> I guess that", ["<think>", "</think>"]).text) == SplitText(True, None)
-    assert split_reasoning(drawn("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == SplitText(True, None)
-    assert drawn("I guess that", (), "<think>", max_tokens=2).reason is Reason.UNFINISHED
+    assert split_reasoning(candidate_of("<think> I guess that", ["<think>", "</think>"]).text) == SplitText(True, None)
+    assert split_reasoning(candidate_of("Hm. Stop here", (), "<think>", stop=("Stop",)).text) == SplitText(True, None)
+    assert candidate_of("I guess that", (), "<think>", max_tokens=2).reason is Reason.UNFINISHED
 
 
 def test_what_a_prompt_has_opened_is_in_the_text() -> None:
-    candidate = drawn("a tag, `</think>`?\n</think>\n\nSeven.", (), "<think>")
+    candidate = candidate_of("a tag, `</think>`?\n</think>\n\nSeven.", (), "<think>")
     assert candidate.text.startswith("<think>a tag")
 
 
 def test_special_tokens_without_a_mark_are_left_to_the_engine() -> None:
-    assert drawn("Seven. <|other|>", ["<|other|>"]).text.strip() == "Seven."
+    assert candidate_of("Seven. <|other|>", ["<|other|>"]).text.strip() == "Seven."
 
 
 def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None:

@@ -79,7 +79,6 @@ def test_what_a_rubric_lacks_is_told() -> None:
         ({"low": 10, "high": 1}, "score goes from 10 to 1: low must be less than high"),
         ({"shows": "two"}, "of two responses, a number is called like score_1 and score_2, not score"),
         ({"shows": "two", "pattern": "(?P<score_1>[0-9])"}, "score is there for one of the two responses alone"),
-        ({**COMPARES, "pattern": "(?P<winner>A|B|C)"}, "`winner` may be C, and `winners` doesn't say"),
         (
             {**COMPARES, "json_schema": {"properties": {"winner": {"enum": ["A", "B", "tie"]}}}},
             "`winner` may be tie, and",
@@ -277,6 +276,7 @@ def test_the_winner_is_found_by_a_pattern() -> None:
     assert read(BETTER, "so [[B]]").scores == ({"win": 0.0}, {"win": 1.0})
     assert read(BETTER, "so [[C]]").merits == (0.5, 0.5)
     assert reason(BETTER, "[[A]] or [[B]]") is Reason.TWO_VERDICTS
+    assert reason({**COMPARES, "pattern": "(?P<winner>[ABC])"}, "C") is Reason.NO_VERDICT, "`winners` doesn't say what C is"
 
 
 def test_a_grade_for_each_of_two() -> None:

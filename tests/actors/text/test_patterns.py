@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actors.engine.protocol import Generation
 from actors.errors import SettingsError, Unreadable
-from actors.models import rm_r1
+from actors.models.rm_r1 import RmR1
 from actors.models.rubric import FAMILY
 from actors.records import Reason
 from actors.settings.replica import JudgeSettings
@@ -89,7 +89,7 @@ def test_half_a_character_is_no_verdict() -> None:
 def test_our_own_readers_take_linear_time() -> None:
     for text in ("</answer>" * LONG + "x", "[[A]]</answer>" + "</answer>" * LONG + "x"):
         with pytest.raises(Unreadable):
-            verdict(rm_r1.FAMILY, f"<answer>{text}")
+            verdict(RmR1(), f"<answer>{text}")
     assert objects('{"' + "a\\n" * LONG, "score")[0] == []
     assert objects('{"a" ' * LONG, "score")[0] == []
     generation = Generation("Yes " + " " * LONG + "x", (5,), "stop", (), 0, 0)

@@ -18,6 +18,7 @@ from actors.text.reasoning import (
     cut_at_marks,
     final_answer,
     is_in_marks,
+    is_only_marks,
     mark_in,
     opened_by,
     possible_answers,
@@ -44,6 +45,9 @@ HELD = [
     ("<thought>hm</thought>\nyes", "yes"),
     ("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>yes<|return|>", "yes"),
     ("<|start|>assistant<|channel|>analysis<|message|>hm<|end|><|channel|>final<|message|>yes", "yes"),
+    ("<longcat_think>hm</longcat_think>\nyes", "yes"),
+    ("hm.\n</longcat_think>\nyes", "yes"),
+    ("<|inner_prefix|>hm<|inner_suffix|>yes", "yes"),
     ("analysisWe think.assistantfinalyes", "yes"),
     ("Here is my thought process: hm Here is my response: yes", "yes"),
     ("<Thought>hmm</Thought>\n<Output>7</Output>", "<Output>7</Output>"),
@@ -58,6 +62,19 @@ HELD = [
     ("<think>hm</think>\n ", None),
     ("<think>the tag `</think>` ends it\n</think>\nyes", None),
     ("[THINK]hm", None),
+]
+THOUGHT, COMMAND = "<|begin_of_thought|>hm<|end_of_thought|>\n\n", "<|START_THINKING|>hm<|END_THINKING|>"
+WRAPPED = [
+    (THOUGHT + "<|begin_of_solution|>\n\n yes.\n\n<|end_of_solution|>", " yes."),
+    (THOUGHT + "<|begin_of_solution|>yes<|end_of_solution|>\n", "yes"),
+    (THOUGHT + "<|begin_of_solution|>\nyes", "yes"),
+    (THOUGHT + "yes", "yes"),
+    (THOUGHT + "The mark <|begin_of_solution|> begins it.", "The mark <|begin_of_solution|> begins it."),
+    (COMMAND + "<|START_RESPONSE|>yes<|END_RESPONSE|>", "yes"),
+    (COMMAND + "<|START_RESPONSE|>yes<|END_RESPONSE|><|END_OF_TURN_TOKEN|>", "yes"),
+    (COMMAND + "<|start_response|>YES<|end_response|>", "YES"),
+    (COMMAND + "<|START_RESPONSE|><|END_RESPONSE|>", None),
+    (COMMAND + "<|START_RESPONSE|>yes<|END_RESPONSE|>no", None),
 ]
 TEXT = [
     "yes",
@@ -78,6 +95,11 @@ TEXT = [
 
 def test_reasoning_stands_at_the_beginning_up_to_its_end() -> None:
     for text, answer in HELD:
+        assert split_reasoning(text) == SplitText(True, answer)
+
+
+def test_an_answer_between_marks_of_its_own_is_what_stands_there() -> None:
+    for text, answer in WRAPPED:
         assert split_reasoning(text) == SplitText(True, answer)
 
 
@@ -158,6 +180,13 @@ def test_marks_are_known_in_any_case_wherever_they_are_looked_for() -> None:
                 assert mark_in(f"{{{{ messages }}}} {end}") is not None
                 assert possible_answers(text) == ["YES"]
                 assert possible_answers(f"{begin} YES") == []
+
+
+def test_what_a_template_writes_where_an_answer_begins_is_only_marks() -> None:
+    for text in ("<think>\n", "<THINK>\n\n</Think>\n\n", "</think>", "<|start|>assistant<|channel|>analysis", " "):
+        assert is_only_marks(text)
+    for text in ("<think>\nhm", "a </think>", "analysis"):
+        assert not is_only_marks(text)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))

@@ -26,7 +26,7 @@ from tests.support.forms import forms
 Case = tuple[str, str, int, Verdict | Reason]
 
 
-def said(text: str) -> Generation:
+def answered_with(text: str) -> Generation:
     return Generation(text, (), "stop", (), 0, 1)
 
 
@@ -80,7 +80,7 @@ def test_what_is_read_is_what_was_given_or_nothing() -> None:
     for name in JUDGES:
         expected = {what: verdict for what, _, _, verdict in CASES[name]}
         assert len(expected) == len(CASES[name]), "two cases have the same name"
-        assert {what: outcome(JUDGES[name], said(text), shown) for what, text, shown, _ in CASES[name]} == expected
+        assert {what: outcome(JUDGES[name], answered_with(text), shown) for what, text, shown, _ in CASES[name]} == expected
 
 
 REASONED = [(name, case) for name, case in ALL if case[1].startswith("<think>")]
@@ -94,17 +94,17 @@ def test_reasoning_between_any_marks_is_read_alike() -> None:
         readings = {}
         for name, (what, text, shown, _) in REASONED:
             other = re.sub("</think>", mark.end, text.replace("<think>", mark.begin), flags=re.IGNORECASE)
-            readings[f"{name}: {what}"] = outcome(JUDGES[name], said(other), shown)
+            readings[f"{name}: {what}"] = outcome(JUDGES[name], answered_with(other), shown)
         assert {what: reading for what, reading in readings.items() if reading != expected[what]} == {}
 
 
 def test_reasoning_between_words_ends_at_them() -> None:
     a, b = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
     for text in (f"Here is my thought process: {a} Here is my response: no.", f"analysis {a} assistantfinal no"):
-        assert outcome(JUDGES["rm-r1"], said(text), 2) is Reason.NO_VERDICT
-    assert outcome(JUDGES["rm-r1"], said(f"analysis{a}assistantfinal{b}"), 2) is Reason.TWO_VERDICTS
-    assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis of them.assistantfinal{b}"), 2), Verdict)
-    assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis of both: {a}"), 2), Verdict)
+        assert outcome(JUDGES["rm-r1"], answered_with(text), 2) is Reason.NO_VERDICT
+    assert outcome(JUDGES["rm-r1"], answered_with(f"analysis{a}assistantfinal{b}"), 2) is Reason.TWO_VERDICTS
+    assert isinstance(outcome(JUDGES["rm-r1"], answered_with(f"analysis of them.assistantfinal{b}"), 2), Verdict)
+    assert isinstance(outcome(JUDGES["rm-r1"], answered_with(f"analysis of both: {a}"), 2), Verdict)
 
 
 # A verdict that is one token.
@@ -288,7 +288,7 @@ SHOWN = {name: sorted({case[2] for case in cases}) for name, cases in CASES.item
 @examples(60)
 def test_any_text_has_a_verdict_that_stands_in_it_or_none(name: str, text: str) -> None:
     for shown in SHOWN[name]:
-        read = outcome(JUDGES[name], said(text), shown)
+        read = outcome(JUDGES[name], answered_with(text), shown)
         if isinstance(read, Verdict):
             account(name, read, text, shown)
 
@@ -300,7 +300,7 @@ def test_a_good_text_that_is_bent_has_a_verdict_that_stands_in_it_or_none(
 ) -> None:
     (name, good, shown, _), changes = of
     text = bent(good, changes)
-    read = outcome(JUDGES[name], said(text), shown)
+    read = outcome(JUDGES[name], answered_with(text), shown)
     if isinstance(read, Verdict):
         account(name, read, text, shown)
 
@@ -309,7 +309,7 @@ def test_every_beginning_of_a_text_has_a_verdict_that_stands_in_it_or_none() -> 
     for name in JUDGES:
         for _, text, shown, _ in CASES[name]:
             for end in range(min(len(text), 400)):
-                read = outcome(JUDGES[name], said(text[:end]), shown)
+                read = outcome(JUDGES[name], answered_with(text[:end]), shown)
                 if isinstance(read, Verdict):
                     account(name, read, text[:end], shown)
 
@@ -320,7 +320,7 @@ def test_every_beginning_of_a_text_has_a_verdict_that_stands_in_it_or_none() -> 
 )
 def test_a_text_that_goes_round_in_circles_is_read_in_no_time(stuck: str) -> None:
     for name, judge in JUDGES.items():
-        assert isinstance(outcome(judge, said(stuck * 5000), SHOWN[name][-1]), Reason)
+        assert isinstance(outcome(judge, answered_with(stuck * 5000), SHOWN[name][-1]), Reason)
 
 
 @given(st.sampled_from(GOOD), TEXTS)
@@ -328,7 +328,7 @@ def test_a_text_that_goes_round_in_circles_is_read_in_no_time(stuck: str) -> Non
 def test_what_was_thought_before_changes_nothing(good: tuple[str, str, int, Verdict], thought: str) -> None:
     name, text, shown, read = good
     assume(not text.lower().lstrip().startswith("<thought"))  # behind the judge's mark another one is text
-    assert outcome(JUDGES[name], said(f"<think>{thought}</think>{text}"), shown) == read
+    assert outcome(JUDGES[name], answered_with(f"<think>{thought}</think>{text}"), shown) == read
 
 
 @given(st.sampled_from(GOOD), TEXTS)
@@ -337,9 +337,9 @@ def test_what_is_only_thought_is_no_verdict(good: tuple[str, str, int, Verdict],
     assume("</think>" not in after)
     name, text, shown, _ = good
     answer = text.rpartition("</think>")[2]
-    assert outcome(JUDGES[name], said(f"<think>{answer}"), shown) == Reason.NO_VERDICT
-    assert outcome(JUDGES[name], said(f"{answer}</think>"), shown) == Reason.NO_VERDICT
-    assert outcome(JUDGES[name], said(f"<think>{after}</think><think>{answer}"), shown) == Reason.NO_VERDICT
+    assert outcome(JUDGES[name], answered_with(f"<think>{answer}"), shown) == Reason.NO_VERDICT
+    assert outcome(JUDGES[name], answered_with(f"{answer}</think>"), shown) == Reason.NO_VERDICT
+    assert outcome(JUDGES[name], answered_with(f"<think>{after}</think><think>{answer}"), shown) == Reason.NO_VERDICT
 
 
 # The other order.
@@ -360,8 +360,8 @@ def test_in_the_other_order_grades_swap_and_margins_change_sign(one: float, othe
         "genrm-json": lambda first, second, rank: json_grades.grades(f"{first}", f"{second}", f"{rank}"),
     }
     for name, write in written.items():
-        there = JUDGES[name].verdict(said(write(one, other, ranking)), 2)
-        back = JUDGES[name].verdict(said(write(other, one, 7 - ranking)), 2)
+        there = JUDGES[name].verdict(answered_with(write(one, other, ranking)), 2)
+        back = JUDGES[name].verdict(answered_with(write(other, one, 7 - ranking)), 2)
         assert there == swapped(back)
         assert [scores["score"] for scores in there.scores] == [one, other]
         assert there.merits == tuple(-merit for merit in back.merits)
@@ -384,7 +384,7 @@ def test_in_the_other_order_grades_swap_and_margins_change_sign(one: float, othe
     ],
 )
 def test_in_the_other_order_the_other_wins(name: str, one: str, other: str) -> None:
-    assert JUDGES[name].verdict(said(one), 2) == swapped(JUDGES[name].verdict(said(other), 2))
+    assert JUDGES[name].verdict(answered_with(one), 2) == swapped(JUDGES[name].verdict(answered_with(other), 2))
 
 
 @given(st.lists(GRADES, min_size=2, max_size=6), st.randoms(use_true_random=False), st.booleans())
@@ -398,7 +398,7 @@ def test_in_another_order_of_a_list_each_keeps_its_grade_and_rank(grades: list[f
         scores = ", ".join(f'"model-{place + 1}": {grade}' for place, grade in zip(shown_at, grades, strict=True))
         order = ", ".join(f'"model-{shown_at[position] + 1}"' for position in best)
         text = f'{{"scores": {{{scores}}}' + (f', "best-to-worst": [{order}]}}' if ranked else "}")
-        return JUDGES["reward-anything"].verdict(said(text), count)
+        return JUDGES["reward-anything"].verdict(answered_with(text), count)
 
     there, back = read(range(count)), read(places)
     assert [scores["score"] for scores in there.scores] == grades

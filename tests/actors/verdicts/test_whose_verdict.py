@@ -13,7 +13,7 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import MARKS, Mark
-from tests.actors.verdicts.test_verdicts import GOOD, JUDGES, by_a_users_token, by_principle, judge, outcome, said
+from tests.actors.verdicts.test_verdicts import GOOD, JUDGES, answered_with, by_a_users_token, by_principle, judge, outcome
 from tests.dialects import answer_tag, boxed, json_grades, listwise, rated
 from tests.dialects.final_judgement import MARK as MARKER
 from tests.dialects.final_judgement import made
@@ -40,7 +40,7 @@ def test_two_different_verdicts_in_an_answer_are_none(name: str, data: st.DataOb
     between = data.draw(st.lists(st.sampled_from([*ENDS, "\n", " ", ".", "It is 7. ", "so", '"']), max_size=4).map("".join))
     before = data.draw(st.sampled_from(["", "<think>Hm.</think>", "[THINK]Hm.[/THINK]", "Hm. ", "\n"]))
     if first[1] == other[1] and first[2] != other[2]:
-        reading = outcome(JUDGES[name], said(f"{before}{first[0]}\n{between}\n{other[0]}"), first[1])
+        reading = outcome(JUDGES[name], answered_with(f"{before}{first[0]}\n{between}\n{other[0]}"), first[1])
         assert isinstance(reading, Reason)
 
 
@@ -51,9 +51,9 @@ def test_quoting_a_mark_changes_nothing(name: str, data: st.DataObject) -> None:
     text, shown, verdict = data.draw(answers(name))
     quote = f"The response writes {data.draw(st.sampled_from(ENDS))} in it."
     before = data.draw(st.sampled_from(["", "<think>Hm.</think>", "[THINK]Hm.[/THINK]"]))
-    assert outcome(JUDGES[name], said(f"{before}{quote}\n{text}"), shown) == verdict
+    assert outcome(JUDGES[name], answered_with(f"{before}{quote}\n{text}"), shown) == verdict
     if name not in LAST:
-        assert outcome(JUDGES[name], said(f"{before}{text}\n{quote}"), shown) == verdict
+        assert outcome(JUDGES[name], answered_with(f"{before}{text}\n{quote}"), shown) == verdict
 
 
 FORMS: Mapping[str, str] = {
@@ -70,7 +70,7 @@ def test_a_mark_that_is_quoted_inside_of_the_verdict_changes_nothing(name: str) 
     shown = 1 if name in ("r3-pointwise", "rubric-object") else 2
     for mark in MARKS[1:]:
         for text in (FORMS[name].format(mark.end), f"<think>Hm.</think>{FORMS[name].format(mark.end)}"):
-            assert isinstance(outcome(JUDGES[name], said(text), shown), Verdict), text
+            assert isinstance(outcome(JUDGES[name], answered_with(text), shown), Verdict), text
 
 
 # A verdict that is one token.
@@ -94,16 +94,25 @@ def test_reasoning_ends_at_its_own_mark_alone() -> None:
     for mark in marks:
         a, b = answer_tag.A, answer_tag.B
         other = next(other for other in MARKS if other.end != mark.end)
-        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}So {a}. {other.end}\n{mark.end}{b}"), 2) == answer_tag.SECOND
-        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}So {other.end} {a}"), 2) is Reason.NO_VERDICT
-        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}'{mark.end}{a}'. So:{mark.end}{b}"), 2) is Reason.TWO_VERDICTS
-        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}'{mark.end}{a}'.\n{mark.end}Neither."), 2) is Reason.NO_VERDICT
+        assert (
+            outcome(JUDGES["rm-r1"], answered_with(f"{mark.begin}So {a}. {other.end}\n{mark.end}{b}"), 2)
+            == answer_tag.SECOND
+        )
+        assert outcome(JUDGES["rm-r1"], answered_with(f"{mark.begin}So {other.end} {a}"), 2) is Reason.NO_VERDICT
+        assert (
+            outcome(JUDGES["rm-r1"], answered_with(f"{mark.begin}'{mark.end}{a}'. So:{mark.end}{b}"), 2)
+            is Reason.TWO_VERDICTS
+        )
+        assert (
+            outcome(JUDGES["rm-r1"], answered_with(f"{mark.begin}'{mark.end}{a}'.\n{mark.end}Neither."), 2)
+            is Reason.NO_VERDICT
+        )
 
 
 def test_an_ordinary_word_at_the_beginning_hides_no_verdict() -> None:
     a, b = answer_tag.A, answer_tag.B
     for text in (f"Analysis: {a} It wrote assistantfinal {b}", f"Here is my thought process: {a} Here is my response: {b}"):
-        assert outcome(JUDGES["rm-r1"], said(text), 2) is Reason.TWO_VERDICTS
+        assert outcome(JUDGES["rm-r1"], answered_with(text), 2) is Reason.TWO_VERDICTS
 
 
 # A family's marks of its verdict are delimiters.
@@ -150,6 +159,8 @@ Winner: В¦Winner: 2¦Winner: two¦"winner": "B"¦[[b]]¦[ [B] ]¦\[\[B\]\]¦�
 B is the winner.¦The clear winner is B.¦Response 2 is clearly the better one.¦A is worse than B.
 Response A loses.¦B > A¦A < B¦Response B wins.¦Response 2 > Response 1¦1. Response B⏎2. Response A
 I prefer Response B.¦So I choose B.¦My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
+**Response B:**⏎It is right.¦Response A:⏎It is short.⏎Response B:⏎It is right.⏎Response B:⏎It wins.
+Response A:⏎It is short.⏎Response B¦Response B⏎Response A⏎It is short.¦Response A:⏎Short.⏎[[Response B]]:⏎Right.
 A is not as good as B.¦B should be preferred.¦I lean towards B.¦Ranking: B, A¦(B)¦It is a tie.
 Both are equally good.¦| Winner | B |¦| Winner |⏎|---|⏎| B |""")
 GRADES = forms(r"""Response 1: 1, Response 2: 5¦- Response 1: 1⏎- Response 2: 5¦1, 5¦[1, 5]¦- 1⏎- 5¦1⏎5
@@ -196,8 +207,8 @@ QUOTED: Sequence[tuple[Judge, int, str, Sequence[str]]] = (
         rated.ONE,
         [*WINNERS, "### Score\nResponse 2", "The score is Response 2.", "score → Response 2"],
     ),
-    (JUDGES["r3-pointwise"], 1, rated.given("5"), NUMBERS),
-    (JUDGES["r3-binary"], 1, rated.given("true"), TRUTHS),
+    (JUDGES["r3-pointwise"], 1, rated.grade_json("5"), NUMBERS),
+    (JUDGES["r3-binary"], 1, rated.grade_json("true"), TRUTHS),
     (JUDGES["rubric-whole"], 1, "Grade: 5", NUMBERS),
     (JUDGES["rubric-anything"], 1, "Grade: 5", NUMBERS),
     (JUDGES["rubric-object"], 1, '{"score": 5}', [*NUMBERS, "{score: 1}", '{"verdict": {"score": 1}}', '{"Score": 1}']),
@@ -235,6 +246,9 @@ My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦
     2: forms("""Response B is better written.¦Response B is better in tone, but wrong.¦Response 2 is short.
 If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is a good answer.
 1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
+Response A:⏎It is right.⏎Response B:⏎It is wrong.¦**Response A:**⏎- Right⏎⏎**Response B:**⏎- Wrong
+- Response 1:⏎  - Right⏎- Response 2:⏎  - Wrong¦### Assistant A⏎Right.⏎### Assistant B⏎Wrong.
+**Chatbot A:** right⏎**Chatbot B:** wrong
 I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
 The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 }
@@ -243,7 +257,7 @@ The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 
 def test_a_verdict_in_any_other_form_isnt_the_one_that_is_quoted() -> None:
     for judge_of_quote, shown, quote, statements in QUOTED:
-        verdict = outcome(judge_of_quote, said(quote), shown)
+        verdict = outcome(judge_of_quote, answered_with(quote), shown)
         assert isinstance(verdict, Verdict)
         texts = [
             text
@@ -254,27 +268,32 @@ def test_a_verdict_in_any_other_form_isnt_the_one_that_is_quoted() -> None:
                 f"It is wrong.\n{form}\n\nIt asks for:\n{quote}",
             )
         ]
-        assert [text for text in texts if outcome(judge_of_quote, said(text), shown) == verdict] == []
+        assert [text for text in texts if outcome(judge_of_quote, answered_with(text), shown) == verdict] == []
 
 
 def test_words_that_state_no_verdict_hide_none() -> None:
     for judge_of_quote, shown, quote, _ in QUOTED:
-        verdict = outcome(judge_of_quote, said(quote), shown)
+        verdict = outcome(judge_of_quote, answered_with(quote), shown)
         texts = [text for words in CLEAR[shown] for text in (f"{words}\n{quote}", f"{quote}\n{words}")]
         last = judge_of_quote.name in LAST
-        read = {text: outcome(judge_of_quote, said(text), shown) for text in texts if not last or text.endswith(quote)}
+        read = {
+            text: outcome(judge_of_quote, answered_with(text), shown) for text in texts if not last or text.endswith(quote)
+        }
         assert {text: reading for text, reading in read.items() if reading != verdict} == {}
 
 
 def test_the_same_verdict_in_another_form_changes_nothing() -> None:
     for judge_of_quote, shown, quote, statements in QUOTED:
         if statements is NUMBERS:
-            verdict = outcome(judge_of_quote, said(quote), shown)
+            verdict = outcome(judge_of_quote, answered_with(quote), shown)
             for form in NUMBERS:
                 if not re.search(r"[(\u2605\u2b50Ⅰ①]|[:] I|/1|1\. ", form):
                     same = re.sub("0?1", "5", form).replace("one", "five")
-                    assert outcome(judge_of_quote, said(f"{same}\n\n{quote}"), shown) in (verdict, Reason.NO_VERDICT), same
+                    assert outcome(judge_of_quote, answered_with(f"{same}\n\n{quote}"), shown) in (
+                        verdict,
+                        Reason.NO_VERDICT,
+                    ), same
 
 
 def test_a_citation_behind_a_number_in_brackets_is_no_scale() -> None:
-    assert outcome(by_pattern(r"\[\[(\d+)\]\]"), said("It is right. [[5]] [1]"), 1) == Verdict(({"score": 5.0},))
+    assert outcome(by_pattern(r"\[\[(\d+)\]\]"), answered_with("It is right. [[5]] [1]"), 1) == Verdict(({"score": 5.0},))

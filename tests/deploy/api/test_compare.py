@@ -12,6 +12,7 @@ from actors.records import JudgeAnswer, Reading, Reason, Score, ScoreRequest
 from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer, RequestScores
 from actors.settings.replica import EngineSettings, JudgeSettings, ModelSettings, RenderSettings
+from deploy.api import compare
 from tests.support.endpoints import QUESTION, application, post, scorer
 from tests.support.models import user
 
@@ -30,7 +31,7 @@ class GymResponse(BaseModel):
     """As NeMo-Gym declares it: a null among the rewards is a ValidationError, never a number."""
 
     rewards: list[float]
-    comparison_results: list[dict[str, Any]] | None = None
+    comparison_results: list[dict[str, Any]] | None = None  # these two aren't sent
     metrics: dict[str, float] | None = None
 
 
@@ -79,53 +80,11 @@ def test_each_response_has_the_reward_of_our_own_format_where_no_grades_are_equa
         assert body["reasons"] == [None] * 3
 
 
-def test_a_judge_of_two_tells_every_comparison(app: Any) -> None:
-    body = compared(app, "7", "9", "11", model=JUDGE)
-    shown = [(item["response_i"], item["response_j"], item["judge_idx"]) for item in body["comparison_results"]]
-    assert shown == [(0, 1, 0), (1, 2, 0), (2, 0, 0)], "each with the next, once"
-    for comparison_result in body["comparison_results"]:
-        assert comparison_result.keys() == {"response_i", "response_j", "judge_idx", "score_1", "score_2", "ranking"}
-        assert all(isinstance(comparison_result[name], float) for name in ("score_1", "score_2"))
-    for index, reward in enumerate(body["rewards"]):
-        votes = [item["score_1" if item["response_i"] == index else "score_2"] for item in body["comparison_results"]
-                 if index in (item["response_i"], item["response_j"])]  # fmt: skip
-        assert reward == pytest.approx(sum(votes) / len(votes))
-    assert body["metrics"] == {
-        "responses": 3.0,
-        "scored": 3.0,
-        "rejected": 0.0,
-        "failed": 0.0,
-        "mean_reward": pytest.approx(sum(body["rewards"]) / 3),
-        "unreadable": 0.0,
-    }
-
-
-def test_two_are_compared_in_both_orders(app: Any) -> None:
-    for model in (JUDGE, BOXED):
-        body = compared(app, "7", "9", model=model)
-        assert [
-            (comparison_result["response_i"], comparison_result["response_j"])
-            for comparison_result in body["comparison_results"]
-        ] == [(0, 1), (1, 0)]
-        assert body["rewards"] == pytest.approx(gyms_rewards(body))
-
-
-def test_a_head_compares_nothing(app: Any) -> None:
-    body = compared(app, "7", "9", model=HEAD)
-    assert body["comparison_results"] == []
-    assert "unreadable" not in body["metrics"]
-
-
 def test_what_cannot_be_judged_is_masked_and_the_others_are_not(app: Any) -> None:
     body = compared(app, "7", " ", "9", "9 <|im_end|>", model=JUDGE)
     assert body["mask"] == [True, False, True, False]
     assert [reward is None for reward in body["rewards"]] == [False, True, False, True]
     assert body["reasons"] == [None, "empty_content", None, "control_token"]
-    assert {
-        (comparison_result["response_i"], comparison_result["response_j"])
-        for comparison_result in body["comparison_results"]
-    } == {(0, 2)}
-    assert (body["metrics"]["scored"], body["metrics"]["rejected"]) == (2.0, 2.0)
     with pytest.raises(ValidationError):
         GymResponse(**body)
 
@@ -133,8 +92,7 @@ def test_what_cannot_be_judged_is_masked_and_the_others_are_not(app: Any) -> Non
 def test_a_judge_of_two_needs_two(app: Any) -> None:
     assert compared(app, "7", model=JUDGE)["reasons"] == ["no_opponent"]
     body = compared(app, " ", " ", model=JUDGE)
-    assert (body["rewards"], body["comparison_results"]) == ([None, None], [])
-    assert "mean_reward" not in body["metrics"]
+    assert body["rewards"] == [None, None]
 
 
 def test_a_principle_is_followed_or_refused(app: Any, scorers: dict[str, OnlineScorer]) -> None:
@@ -155,18 +113,47 @@ def test_the_text_of_messages_is_judged_after_their_reasoning(scorers: dict[str,
     assert [response.content for response in request.responses] == ["<think>\nhm\n</think>\n\n3 + 4 = 7", "7"]
 
 
+def test_a_conversation_is_read_once_for_all_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+
+    def counting(row: Any) -> Any:
+        turns.append(len(row["responses_create_params"]["input"]))
+        return reader(row)
+
+    reader = compare._READ
+    monkeypatch.setattr(compare, "_READ", counting)
+    conversation = [{"role": role, "content": "3 + 4?"} for role in (*("user", "assistant") * 20, "user")]
+    body = compare.CompareRequest.model_validate(
+        {"conversation_history": conversation, "response_objs": [answered(str(number)) for number in range(50)]}
+    )
+    members = compare._read(body, ())
+    assert sum(turns) == 41 + 50
+    requests = [member for member in members if isinstance(member, ScoreRequest)]
+    assert [request.responses[0].content[-2:].strip() for request in requests] == [str(number) for number in range(50)]
+    assert all(request.context is requests[0].context for request in requests)
+    assert len(requests[0].context) == 41
+
+
+def test_what_is_judged_alone_may_follow_other_turns(app: Any) -> None:
+    doubt = {"type": "message", "role": "user", "content": "Are you sure?"}
+    objects = [answered("7"), {"output": [*answered("9")["output"], doubt, *answered("7")["output"]]}]
+    body = {"conversation_history": QUESTION, "response_objs": objects}
+    for model, reasons in ((HEAD, [None, None]), (JUDGE, ["no_opponent"] * 2)):
+        assert post(app, "/compare", {**body, "model": model}).json()["reasons"] == reasons
+
+
 @pytest.mark.parametrize(
-    "output", [[], [{"type": "reasoning"}], [{"type": "message", "content": []}], [{"type": "message", "content": [{}]}]]
+    ("output", "reason"),
+    [
+        ([], "no_messages"),
+        ([{"type": "reasoning"}], "empty_content"),
+        ([{"type": "message", "role": "assistant", "content": []}], "empty_content"),
+        ([{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": 7}]}], "content_not_text"),
+    ],
 )
-def test_an_answer_without_a_text_is_rejected(app: Any, output: Any) -> None:
+def test_an_answer_without_a_text_is_rejected(app: Any, output: Any, reason: str) -> None:
     body = {"model": HEAD, "conversation_history": QUESTION, "response_objs": [{"output": output}]}
-    assert post(app, "/compare", body).json()["reasons"] == ["empty_content"]
-
-
-def test_a_text_that_is_none_is_rejected(app: Any) -> None:
-    output = [{"type": "message", "content": [{"type": "output_text", "text": 7}]}]
-    body = {"model": HEAD, "conversation_history": QUESTION, "response_objs": [{"output": output}]}
-    assert post(app, "/compare", body).json()["reasons"] == ["content_not_text"]
+    assert post(app, "/compare", body).json()["reasons"] == [reason]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +162,6 @@ def test_a_text_that_is_none_is_rejected(app: Any) -> None:
         {"response_objs": []},
         {"response_objs": [{}]},
         {"conversation_history": []},
-        {"conversation_history": [{"role": "wizard", "content": "hi"}]},
         {"more": 1},
     ],
 )
@@ -184,7 +170,7 @@ def test_other_bodies_are_refused(app: Any, wrong: dict[str, Any]) -> None:
     assert post(app, "/compare", body | wrong).status_code == 400
 
 
-# What a judge wrote becomes comparisons, whatever it was.
+# What a judge wrote becomes rewards, whatever it was.
 
 
 class Recording:
@@ -205,29 +191,17 @@ class Recording:
         return request_scores[: len(requests)] if self._scores else await self._own.score(requests)
 
 
-def gyms_rewards(body: Any) -> list[float]:
-    """As NeMo-Gym's `aggregate_scores` makes them of the comparisons, without bonuses."""
-    grades: dict[int, list[float]] = {}
-    for comparison_result in body["comparison_results"]:
-        tie_break = (
-            3.5 - comparison_result["ranking"] if comparison_result["score_1"] == comparison_result["score_2"] else 0.0
-        )
-        grades.setdefault(comparison_result["response_i"], []).append(comparison_result["score_1"] + tie_break)
-        grades.setdefault(comparison_result["response_j"], []).append(comparison_result["score_2"] - tie_break)
-    return [sum(grades[grade]) / len(grades[grade]) for grade in sorted(grades)]
-
-
 def recorded(*recordings: Any) -> Any:
     return application(recordings)
 
 
-def said(
+def judge_answer(
     text: str, vote: float | None, *shown: int, reason: Reason | None = None, principle: str | None = None
 ) -> JudgeAnswer:
     return JudgeAnswer(tuple(f"response[{index}]" for index in shown), principle, text, "stop", vote, reason)
 
 
-def told(own: OnlineScorer, *scores: Score) -> Any:
+def compare_scores(own: OnlineScorer, *scores: Score) -> Any:
     return compared(recorded(Recording(own, *scores)), *map(str, range(len(scores))))
 
 
@@ -239,52 +213,53 @@ def verdict(one: float, other: float, ranking: float) -> str:
     return "hm</think>" + json.dumps({"score_1": one, "score_2": other, "ranking": ranking})
 
 
-def test_a_ranking_is_what_the_judge_wrote(scorers: dict[str, OnlineScorer]) -> None:
-    text, back = verdict(5, 2, 1), verdict(3, 4, 5)
-    body = told(
-        scorers[JUDGE],
-        scored(4.5, said(text, 5.0, 0, 1), said(back, 4.0, 1, 0)),
-        scored(2.5, said(text, 2.0, 0, 1), said(back, 3.0, 1, 0)),
+def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScorer]) -> None:
+    """As NeMo-Gym's `aggregate_scores`: 3.5 less the ranking is added to the first of two, and taken from the second."""
+    text = verdict(3, 3, 2)
+    body = compare_scores(
+        scorers[JUDGE], scored(3.0, judge_answer(text, 3.0, 0, 1)), scored(3.0, judge_answer(text, 3.0, 0, 1))
     )
-    rows = [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]]
-    assert rows == [(0, 1, 0, 5.0, 2.0, 1.0), (1, 0, 0, 3.0, 4.0, 5.0)]
+    assert body["rewards"] == [4.5, 1.5]
     boxed = (
-        "[The Begin of Individual Scores]\n\\boxed{4, 3}\n[The End of Individual Scores]\n"
+        "[The Begin of Individual Scores]\n\\boxed{4, 4}\n[The End of Individual Scores]\n"
         "[The Begin of Ranking Score]\n\\boxed{2}\n[The End of Ranking Score]"
     )
-    body = told(scorers[BOXED], scored(4.0, said(boxed, 4.0, 0, 1)), scored(3.0, said(boxed, 3.0, 0, 1)))
-    assert [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]] == [
-        (0, 1, 0, 4.0, 3.0, 2.0)
+    body = compare_scores(
+        scorers[BOXED], scored(4.0, judge_answer(boxed, 4.0, 0, 1)), scored(4.0, judge_answer(boxed, 4.0, 0, 1))
+    )
+    assert body["rewards"] == [5.5, 2.5]
+    around = [
+        judge_answer(verdict(3, 3, 2), 3.0, 0, 1),
+        judge_answer(verdict(4, 2, 1), 4.0, 1, 2),
+        judge_answer(verdict(3, 3, 6), 3.0, 2, 0),
     ]
-
-
-def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScorer]) -> None:
-    text = verdict(3, 3, 2)
-    body = told(scorers[JUDGE], scored(3.0, said(text, 3.0, 0, 1)), scored(3.0, said(text, 3.0, 0, 1)))
-    assert body["rewards"] == [4.5, 1.5] == gyms_rewards(body)
-    assert body["metrics"]["mean_reward"] == 3.0
-    around = [said(verdict(3, 3, 2), 3.0, 0, 1), said(verdict(4, 2, 1), 4.0, 1, 2), said(verdict(3, 3, 6), 3.0, 2, 0)]
-    body = told(
+    body = compare_scores(
         scorers[JUDGE],
         scored(3.0, around[0], around[2]),
         scored(3.5, around[0], around[1]),
         scored(2.5, replace(around[1], vote=2.0), around[2]),
     )
-    assert body["rewards"] == [5.0, 2.75, 1.25] == gyms_rewards(body)
+    assert body["rewards"] == [5.0, 2.75, 1.25]
+
+
+def test_both_orders_of_two_count_alike(scorers: dict[str, OnlineScorer]) -> None:
+    recording = Recording(scorers[JUDGE])
+    compared(recorded(recording), "7", "9")
+    first, second = recording.asked
+    assert [response.name for response in second.responses] == [response.name for response in first.responses][::-1]
 
 
 def test_weights_of_ones_own_are_left_to_break_ties() -> None:
     model = ModelSettings(model=JUDGE, weights={"score": 1.0, "margin": 0.1})
     online_scorer = OnlineScorer(resolve_model(model, RenderSettings()), RenderSettings(), EngineSettings(engine="fake"))
     try:
-        recording, text = Recording(online_scorer), said(verdict(3, 3, 2), 3.15, 0, 1)
-        body = compared(recorded(recording), "7", "9")
+        recording, text = Recording(online_scorer), judge_answer(verdict(3, 3, 2), 3.15, 0, 1)
+        compared(recorded(recording), "7", "9")
         assert len(recording.asked) == 1
-        assert [
-            (comparison_result["response_i"], comparison_result["response_j"])
-            for comparison_result in body["comparison_results"]
-        ] == [(0, 1)]
-        assert told(online_scorer, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [3.15, 2.85]
+        assert compare_scores(online_scorer, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [
+            3.15,
+            2.85,
+        ]
     finally:
         online_scorer.close()
 
@@ -296,47 +271,8 @@ def test_what_one_order_leaves_open_has_no_reward(scorers: dict[str, OnlineScore
             return [first, replace(second, scores=(Score.failed(Reason.NO_VERDICT, 9),) * 2)]
 
     text = verdict(5, 2, 1)
-    body = compared(recorded(Half(scorers[JUDGE], scored(5.0, said(text, 5.0, 0, 1)), scored(2.0))), "7", "9")
+    body = compared(recorded(Half(scorers[JUDGE], scored(5.0, judge_answer(text, 5.0, 0, 1)), scored(2.0))), "7", "9")
     assert (body["rewards"], body["reasons"]) == ([None, None], ["no_verdict"] * 2)
-    assert [
-        (comparison_result["response_i"], comparison_result["response_j"])
-        for comparison_result in body["comparison_results"]
-    ] == [(0, 1)]
-
-
-def test_what_cannot_be_read_is_null_and_counted_once_it_is_given_up(scorers: dict[str, OnlineScorer]) -> None:
-    """Three votes: one read at once, one at the second attempt, and one at none of three."""
-    no = Reason.NO_VERDICT
-    texts = [(verdict(5, 2, 1), None), ("?", no), (verdict(4, 2, 2), None), ("?", no), ("?", no), ("?", no)]
-    traces = [
-        [
-            said(text, None if reason else vote, 0, 1, reason=reason)
-            for (text, reason), vote in zip(texts, votes, strict=True)
-        ]
-        for votes in ((5.0, 0.0, 4.0, 0.0, 0.0, 0.0), (2.0, 0.0, 2.0, 0.0, 0.0, 0.0))
-    ]
-    assert scorers[JUDGE].model.judge.reask == 2
-    body = told(scorers[JUDGE], scored(4.5, *traces[0]), replace(Score.failed(no, 9), trace=tuple(traces[1])))
-    rows = [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]]
-    assert rows == [(0, 1, 0, 5.0, 2.0, 1.0), (0, 1, 1, 4.0, 2.0, 2.0), (0, 1, 2, None, None, None)]
-    assert (body["rewards"], body["mask"], body["reasons"]) == ([4.5, None], [True, False], [None, "no_verdict"])
-    assert body["metrics"]["unreadable"] == pytest.approx(4 / 6)
-
-
-def test_votes_by_several_principles_are_counted_on(scorers: dict[str, OnlineScorer]) -> None:
-    texts = [said(verdict(5, 2, 1), 5.0, 0, 1, principle=principle) for principle in ("a", "b")]
-    body = told(scorers[JUDGE], scored(5.0, *texts), scored(2.0, *(replace(text, vote=2.0) for text in texts)))
-    assert [comparison_result["judge_idx"] for comparison_result in body["comparison_results"]] == [0, 1]
-
-
-def test_a_response_that_was_rejected_after_all_has_no_score_beside_one_that_was_not(
-    scorers: dict[str, OnlineScorer],
-) -> None:
-    text = said(verdict(5, 2, 1), 5.0, 0, 1)
-    body = told(scorers[JUDGE], scored(5.0, text), Score.rejected(Reason.TOO_LONG))
-    assert [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]] == [
-        (0, 1, 0, 5.0, None, 1.0)
-    ]
 
 
 def test_a_response_that_is_left_without_an_opponent_is_no_error_of_ours() -> None:

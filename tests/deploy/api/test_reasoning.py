@@ -56,7 +56,7 @@ FORMATS: dict[str, Callable[[Any], dict[str, Any]]] = {
 def items(answer: Any) -> list[dict[str, Any]]:
     """Of OpenAI's Responses API, in which the reasoning of an answer is an item of its own."""
     if not isinstance(answer, dict):
-        return [{"type": "message", "content": [{"type": "output_text", "text": answer}]}]
+        return [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}]
     return [_reasoning_item(answer["reasoning_content"]), *items(answer["content"])]
 
 

@@ -5,20 +5,18 @@ import base64
 import json
 import struct
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, cast
 
 import httpx
 import openai
 import pytest
-from openai.types.chat import ChatCompletion
 
 from actors.contracts.family import Question
 from actors.records import Message, Reason, Role
 from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import ModelSettings, ReadSettings, RenderSettings
-from deploy.api import chat
+from deploy.api.chat import _split_reasoning
 from deploy.errors import no_score_error
 from deploy.wire.json_route import DEEPEST
 from tests.support.endpoints import ANSWERED, QUESTION, application, client, listening, post, scorer
@@ -49,11 +47,11 @@ def app(scorers: list[OnlineScorer]) -> Any:
 @pytest.fixture(scope="module")
 def truth(app: Any) -> dict[str, Any]:
     """What our own format says of the conversation that all others are asked about, too."""
-    response: dict[str, Any] = asked(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+    response: dict[str, Any] = post_rewards(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
     return response
 
 
-def asked(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
+def post_rewards(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
     answer = post(app, "/v1/rewards", {"model": model, **body})
     assert answer.status_code == 200, answer.text
     actual_body: dict[str, Any] = answer.json()
@@ -75,7 +73,7 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
-    body = asked(
+    body = post_rewards(
         app,
         conversations=[
             {"messages": QUESTION, "responses": ["7", " ", "9 <extra_id_1>"]},
@@ -106,22 +104,24 @@ def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
 
 
 def test_a_ranking_has_the_best_first(app: Any) -> None:
-    (entry,) = asked(app, conversations=[{"messages": QUESTION, "responses": [str(index) for index in range(9)]}])["data"]
+    (entry,) = post_rewards(app, conversations=[{"messages": QUESTION, "responses": [str(index) for index in range(9)]}])[
+        "data"
+    ]
     rewards = [response["reward"] for response in entry["responses"]]
     assert entry["ranking"] == sorted(range(9), key=lambda at: -rewards[at])
 
 
 def test_a_judge_compares_candidates_and_shows_its_text_if_asked(app: Any) -> None:
     conversations = [{"messages": QUESTION, "responses": ["7", "9"], "principles": ["correctness"]}]
-    (entry,) = asked(app, model=JUDGE, conversations=conversations, trace=True)["data"]
+    (entry,) = post_rewards(app, model=JUDGE, conversations=conversations, trace=True)["data"]
     text = entry["responses"][0]["trace"][0]
     assert text["shown"] == ["response[0]", "response[1]"]
     assert text["principle"] == "correctness"
     assert text["text"]
-    (quiet,) = asked(app, model=JUDGE, conversations=conversations)["data"]
+    (quiet,) = post_rewards(app, model=JUDGE, conversations=conversations)["data"]
     assert quiet["responses"][0]["trace"] is None
     assert quiet["responses"][0]["reward"] == entry["responses"][0]["reward"]
-    (alone,) = asked(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
+    (alone,) = post_rewards(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
     assert alone["responses"][0]["reason"] == "no_opponent"
 
 
@@ -148,7 +148,7 @@ def test_the_answers_to_several_principles_are_combined_or_refused() -> None:
     model = scorer("tiny-principle", read=by_two)
     try:
         app = application([model])
-        truth = asked(app, model="tiny-principle", conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+        truth = post_rewards(app, model="tiny-principle", conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
         assert truth["reward"] == pytest.approx((truth["scores"]["a"] + truth["scores"]["b"]) / 2)
         assert post(app, "/classify", {"messages": ANSWERED}).json()["data"][0]["probs"] == [truth["reward"]]
         assert post(app, "/v1/embeddings", {"messages": ANSWERED}).json()["data"][0]["embedding"] == [truth["reward"]]
@@ -179,7 +179,9 @@ def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) ->
     blank, fine = ({"messages": QUESTION, "responses": ["7", "9"], "principles": by} for by in (principles, ["correctness"]))
     in_messages = {"messages": ANSWERED, "principles": principles}
     try:
-        data = asked(application([online_scorer]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
+        data = post_rewards(application([online_scorer]), model="tiny-principle", conversations=[blank, fine, in_messages])[
+            "data"
+        ]
     finally:
         online_scorer.close()
     reasons = [[response["reason"] for response in entry["responses"]] for entry in data]
@@ -235,7 +237,7 @@ def test_an_answer_to_nothing_has_no_number(path: str) -> None:
     try:
         app = application([online_scorer])
         assert error(post(app, path, {"model": "tiny-scalar", "messages": alone}), 400)["code"] == "no_messages"
-        (entry,) = asked(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
+        (entry,) = post_rewards(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
     finally:
         online_scorer.close()
     assert [(response["reward"], response["reason"]) for response in entry["responses"]] == [(None, "no_messages")]
@@ -245,15 +247,18 @@ def test_nobody_is_judged_after_another_answer_to_the_prompt(app: Any) -> None:
     """As in batch, with a reason in place of each number."""
     turns = [{"role": "response_1", "content": "8"}, {"role": "response_2", "content": "9"}]
     for item in ({"messages": ANSWERED, "responses": ["8", "9"]}, {"messages": [*ANSWERED, *turns]}):
-        (judged,) = asked(app, conversations=[item])["data"]
+        (judged,) = post_rewards(app, conversations=[item])["data"]
         assert {(response["reward"], response["reason"]) for response in judged["responses"]} == {(None, "wrong_type")}
-    items = [{"output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]} for text in "89"]
+    items = [
+        {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}]}
+        for text in "89"
+    ]
     compared = {"model": "tiny-attributes", "conversation_history": ANSWERED, "response_objs": items}
-    assert error(post(app, "/compare", compared), 400)["code"] == "wrong_type"
+    assert post(app, "/compare", compared).json()["reasons"] == ["wrong_type"] * 2
 
 
 def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
-    (entry,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
+    (entry,) = post_rewards(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
     assert [response["name"] for response in entry["responses"]] == ["response_1", "response_2"]
     assert all(response["status"] == "scored" for response in entry["responses"])
 
@@ -331,7 +336,7 @@ def test_a_conversation_that_cant_fit_is_too_large(app: Any) -> None:
     long = [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "7"}]
     assert error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
     assert error(post(app, "/pooling", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
-    (entry,) = asked(app, conversations=[{"messages": long}])["data"]
+    (entry,) = post_rewards(app, conversations=[{"messages": long}])["data"]
     assert entry["responses"][0]["reason"] == "too_long"
 
 
@@ -398,25 +403,19 @@ def test_a_stream_says_what_the_whole_says(app: Any) -> None:
         assert pieces[-1]["usage"]["total_tokens"] > 0
 
 
-REASONED = [
-    "<think>3 and 4</think>\n7",
-    "3 and 4</think>\n7",
-    " <think>3 and 4</think>7",
-    "<think>3 and",
-    "7 < 9",
-    "<thin",
-    "",
-]
-
-
-def test_a_stream_never_takes_back_what_it_has_sent() -> None:
-    for text in REASONED:
-        grown = [chat.split_reasoning(text[:size], is_complete=False) for size in range(len(text) + 1)] + [
-            chat.split_reasoning(text, is_complete=True)
-        ]
-        for before, after in pairwise(grown):
-            assert (after[0] or "").startswith(before[0] or "")
-            assert after[1].startswith(before[1])
+@pytest.mark.parametrize(
+    ("text", "reasoning", "content"),
+    [
+        ("<think>3 and 4</think>\n7", "3 and 4", "7"),
+        (" <think>3 and 4</think>7", "3 and 4", "7"),
+        ("<think>3 and", "3 and", ""),
+        ("3 and 4</think>\n7", None, "3 and 4</think>\n7"),
+        ("7 < 9", None, "7 < 9"),
+        ("", None, ""),
+    ],
+)
+def test_the_reasoning_that_a_text_begins_with_is_apart(text: str, reasoning: str | None, content: str) -> None:
+    assert _split_reasoning(text) == (reasoning, content)
 
 
 def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
@@ -556,38 +555,13 @@ def test_a_judge_takes_responses_as_metadata(app: Any) -> None:
 
 def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
     body = {"model": JUDGE, "messages": COMPARED}
-    assert error(post(app, "/v1/chat/completions", {**body, "logprobs": True}), 400)["param"] == "logprobs"
+    for more in ({"logprobs": True}, {"top_logprobs": 2}):
+        assert error(post(app, "/v1/chat/completions", {**body, **more}), 400)["param"] == "logprobs"
     assert error(post(app, "/v1/chat/completions", {**body, "n": 2, "temperature": 0}), 400)["param"] == "n"
     tools = [{"type": "function", "function": {"name": "look_up"}}]
     assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["code"] == "tool_call"
     drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
     assert len(drawn["choices"]) == 3
-
-
-def test_log_probabilities_are_told_by_the_texts_of_their_tokens() -> None:
-    """As clients look for them that read a verdict themselves: " Yes" less " No"."""
-    judge = scorer("tiny-genrm-principle")
-    try:
-        app = application([judge])
-        request = {"messages": [*ANSWERED, {"role": "principle", "content": "correctness"}]}
-        for top, count in ((None, 3), (20, 3), (1, 1), (0, 0)):
-            answer = post(app, "/v1/chat/completions", {**request, "logprobs": True, "top_logprobs": top}).json()
-            for choice in ChatCompletion.model_validate(answer).choices:
-                tokens = (choice.logprobs and choice.logprobs.content) or []
-                assert len(tokens) > 1
-                for token in tokens:
-                    likeliest = [other.logprob for other in token.top_logprobs]
-                    assert likeliest == sorted(likeliest, reverse=True)
-                    assert len(likeliest) in {count, min(count, 2)}, "the token may be one of the verdict's"
-                    assert count < 3 or {" Yes", " No"} <= {other.token for other in token.top_logprobs}
-                    assert token.bytes is None or bytes(token.bytes).decode() == token.token
-        for wrong, field in (
-            ({"stream": True, "logprobs": True, "n": 1}, "logprobs"),
-            ({"top_logprobs": 2}, "top_logprobs"),
-        ):
-            assert error(post(app, "/v1/chat/completions", request | wrong), 400)["param"] == field
-    finally:
-        judge.close()
 
 
 # vLLM's and SGLang's.
@@ -598,7 +572,7 @@ def test_pooling_shows_the_outputs_of_a_head_and_no_hidden_states() -> None:
     try:
         app = application([item])
         (pooled,) = post(app, "/pooling", {"messages": ANSWERED}).json()["data"]
-        (scored,) = asked(app, model="tiny-qrm", conversations=[{"messages": ANSWERED}])["data"][0]["responses"]
+        (scored,) = post_rewards(app, model="tiny-qrm", conversations=[{"messages": ANSWERED}])["data"][0]["responses"]
     finally:
         item.close()
     assert pooled["data"] == list(scored["scores"].values())
@@ -690,12 +664,16 @@ def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:
 
 def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
     answers = ["7", "9", "seven"]
-    (entry,) = asked(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
+    (entry,) = post_rewards(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
     rewards = [response["reward"] for response in entry["responses"]]
     names = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
     for path, (query, document) in zip(("/score", "/v1/score") * 2, names, strict=True):
         body = post(app, path, {"model": HEAD, query: "What is 3 + 4?", document: answers}).json()
         assert [item["score"] for item in body["data"]] == rewards
+    question = ["What is 3 + 4?"] * len(answers)
+    for queries in (question[0], question):  # a judge of pairs compares the answers to one question with each other
+        body = post(app, "/score", {"model": JUDGE, "queries": queries, "documents": answers}).json()
+        assert [item["index"] for item in body["data"]] == [0, 1, 2]
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         body = {"model": HEAD, "query": "What is 3 + 4?", "documents": answers, "top_n": 2}
         results = post(app, path, body).json()["results"]

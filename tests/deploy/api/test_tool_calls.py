@@ -46,12 +46,22 @@ def test_candidates_may_be_calls(app: Any) -> None:
 
 
 def test_a_comparison_shows_the_tools(app: Any) -> None:
-    answer = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
+    answer = {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "7"}]}]}
     body = {"conversation_history": ANSWERED[:-1], "response_objs": [answer]}
     for tools in ({}, {"tools": [TOOL]}):
         assert post(app, "/compare", {**body, **tools}).json()["rewards"] == [reward(app, messages=ANSWERED, **tools)]
-    refused = post(app, "/compare", {**body, "tools": [{"type": "web_search"}]})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "tool_call")
+    assert post(app, "/compare", {**body, "tools": [{"type": "web_search"}]}).json()["reasons"] == ["tool_call"]
+
+
+def test_a_comparison_judges_what_follows_the_calls_of_a_response(app: Any) -> None:
+    call, message = CALL["tool_calls"][0], {"role": "assistant", "content": "7"}
+    function = {"type": "function_call", "call_id": call["id"], **call["function"]}
+    output = {"type": "function_call_output", "call_id": call["id"], "output": "7"}
+    turns = [QUESTION, CALL, {"role": "tool", "tool_call_id": call["id"], "content": "7"}, message]
+    for items, messages in (([function], turns[:2]), ([function, output, message], turns)):
+        body = {"conversation_history": [QUESTION], "response_objs": [{"output": items}], "tools": [TOOL]}
+        rewarded = post(app, "/compare", body).json()["rewards"]
+        assert rewarded == [reward(app, messages=messages, tools=[TOOL])]
 
 
 @pytest.mark.parametrize(

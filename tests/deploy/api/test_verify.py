@@ -207,11 +207,14 @@ def test_slime_gets_a_bare_number_or_an_error(head: Any) -> None:
     assert slimes(head, prompt="What is 3 + 4?").json()["error"]["code"] == "unknown_template"
 
 
-def test_slimes_label_is_the_reference_of_a_verifier() -> None:
+def test_a_label_or_reference_is_a_text_or_a_number() -> None:
     verifier = scorer("exact-match", engine=EngineSettings(engine="none"), reasoning="strip")
     try:
         app = application([verifier])
         assert [slimes(app, label=label).json() for label in ("7", "8", 7)] == [1.0, 0.0, 1.0]
+        for fields in ({"reference": 7}, {"reference": [7]}, {"reference": "7"}, {"fields": {"reference": 7}}):
+            conversation = {"messages": QUESTION, "responses": ["7", "8"], **fields}
+            assert rewards(post(app, "/v1/rewards", {"conversations": [conversation]})) == [1.0, 0.0]
         assert slimes(app).json()["error"]["code"] == "no_reference"
         assert verified(app, "7", reference="7")["reward"] == 1.0
         assert verified(app, "7")["failure_kind"] == "assay:no_reference"

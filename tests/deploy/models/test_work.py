@@ -38,30 +38,30 @@ def refused(app: Any, path: str, body: Any) -> tuple[int, str | None]:
     return answer.status_code, answer.json()["error"]["code"]
 
 
-def asked(responses: int, principles: int = 1, context: Any = QUESTION) -> dict[str, Any]:
+def body_of(responses: int, principles: int = 1, context: Any = QUESTION) -> dict[str, Any]:
     item = {"messages": context, "responses": ["7"] * responses, "principles": ["short"] * principles}
     return {"conversations": [item]}
 
 
 def test_principles_and_responses_are_counted_before_any_work(idle: OnlineScorer) -> None:
     app = application([idle], LIMITS)
-    assert refused(app, "/v1/rewards", asked(10, 11)) == (413, "too_many_prompts")
-    two = {"conversations": asked(10, 6)["conversations"] * 2}
+    assert refused(app, "/v1/rewards", body_of(10, 11)) == (413, "too_many_prompts")
+    two = {"conversations": body_of(10, 6)["conversations"] * 2}
     assert refused(app, "/v1/rewards", two) == (413, "too_many_prompts")
     many = application([idle], LimitSettings())
-    assert refused(many, "/v1/rewards", asked(1000, 1280)) == (413, "too_many_prompts")
+    assert refused(many, "/v1/rewards", body_of(1000, 1280)) == (413, "too_many_prompts")
 
 
 def test_a_context_counts_with_each_response(idle: OnlineScorer) -> None:
     app = application([idle], LIMITS)
-    assert refused(app, "/v1/rewards", asked(11, context=LONG)) == (413, "too_many_characters")
+    assert refused(app, "/v1/rewards", body_of(11, context=LONG)) == (413, "too_many_characters")
     question = LONG[0]["content"]
     for path, body in (
         ("/rerank", {"query": question, "documents": ["7"] * 11}),
         ("/score", {"queries": question, "documents": ["7"] * 11}),
     ):
         assert refused(app, path, body) == (413, "too_many_characters")
-    response = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
+    response = {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "7"}]}]}
     compared = {"conversation_history": LONG, "response_objs": [response] * 11, "principle": "short"}
     assert refused(app, "/compare", compared) == (413, "too_many_characters")
 
@@ -69,7 +69,7 @@ def test_a_context_counts_with_each_response(idle: OnlineScorer) -> None:
 def test_short_turns_count_what_they_take(idle: OnlineScorer) -> None:
     short = [{"role": role, "content": "a"} for role in ("user", "assistant")] * 10_000 + QUESTION
     app = application([idle], LimitSettings())
-    assert refused(app, "/v1/rewards", asked(1024, context=short)) == (413, "too_many_characters")
+    assert refused(app, "/v1/rewards", body_of(1024, context=short)) == (413, "too_many_characters")
 
 
 def test_documents_are_counted_before_they_are_looked_at(idle: OnlineScorer) -> None:
@@ -93,7 +93,7 @@ def voting() -> Iterator[OnlineScorer]:
 
 def test_votes_and_texts_count(voting: OnlineScorer) -> None:
     app = application([voting], LIMITS)
-    assert refused(app, "/v1/rewards", asked(26, 0)) == (413, "too_many_prompts")
+    assert refused(app, "/v1/rewards", body_of(26, 0)) == (413, "too_many_prompts")
     conversation = {"messages": [*QUESTION, {"role": "response_1", "content": "7"}], "temperature": 1.0}
     assert refused(app, "/v1/chat/completions", {**conversation, "n": 101}) == (413, "too_many_prompts")
     conversation = {"messages": [*LONG, {"role": "response_1", "content": "7"}], "temperature": 1.0}
@@ -106,7 +106,7 @@ def test_there_is_a_bound_to_the_prompts_of_all_requests_together() -> None:
 
     async def both() -> list[httpx.Response]:
         async with client(app) as http:
-            return await asyncio.gather(*(http.post("/v1/rewards", json=asked(1, 0)) for _ in range(2)))
+            return await asyncio.gather(*(http.post("/v1/rewards", json=body_of(1, 0)) for _ in range(2)))
 
     try:
         for _ in range(2):  # what the first one holds is free when it has been answered

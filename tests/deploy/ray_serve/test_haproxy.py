@@ -25,6 +25,9 @@ from ray.serve.config import HTTPOptions
 
 from actors.errors import SettingsError
 from deploy.ray_serve import haproxy, haproxy_launcher
+from deploy.settings import LimitSettings
+from deploy.web.auth import Keys
+from deploy.web.limits import Gate
 from tests.conftest import REPOSITORY
 from tests.support.endpoints import free_port, listening, raw, wait
 
@@ -138,8 +141,8 @@ def impatient(replica: int) -> Iterator[str]:
 def launcher_with_a_second() -> str:
     file = Path(tempfile.mkdtemp(), "launcher.py")
     content = Path(haproxy_launcher.__file__).read_text()
-    assert "HEAD_TIMEOUT_S = 30\n" in content
-    file.write_text(content.replace("HEAD_TIMEOUT_S = 30\n", "HEAD_TIMEOUT_S = 1\n"))
+    assert "HEAD_TIMEOUT_S = 30 " in content
+    file.write_text(content.replace("HEAD_TIMEOUT_S = 30 ", "HEAD_TIMEOUT_S = 1 "))
     return str(file)
 
 
@@ -315,6 +318,16 @@ def test_a_replica_hears_that_a_client_has_left_after_its_body(address: str) -> 
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{address}/wait", json={"conversations": "x" * 300}, timeout=1)
         assert _left.wait(60)
+
+
+def test_a_refusal_reaches_a_client_that_still_sends() -> None:
+    gate = Gate(app, LimitSettings(), Keys(["a-key-of-more-than-sixteen"]), frozenset())
+
+    async def with_health(scope: Any, receive: Any, send: Any) -> None:  # as Serve, which answers HAProxy by itself
+        await (app if scope["path"] == "/-/healthz" else gate)(scope, receive, send)
+
+    with listening(with_health, log_config=None) as replica, running([int(replica.rpartition(":")[2])]) as address:
+        assert httpx.post(f"{address}/v1/rewards", content=b" " * 2**23, timeout=100).status_code == 401
 
 
 def test_without_a_replica_a_client_is_to_ask_again(address: str) -> None:

@@ -1,7 +1,6 @@
 """However many ask, the cluster is looked at once a second."""
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from deploy.models.service import Service
 from deploy.settings import LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
-from deploy.web.shared import Blocking, Shared
+from deploy.web.shared import Shared
 from tests.support.endpoints import client
 
 
@@ -84,47 +83,5 @@ def test_one_who_leaves_takes_nobodys_answer_along() -> None:
         assert await second == 1
         with pytest.raises(asyncio.CancelledError):
             await first
-
-    asyncio.run(check())
-
-
-def test_a_call_that_hangs_is_made_once_whoever_asks() -> None:
-    calls, free = [0], threading.Event()
-
-    def hanging() -> int:
-        calls[0] += 1
-        free.wait(60)
-        return 7
-
-    async def check() -> None:
-        blocking = Blocking(hanging, 0.01)
-        for _ in range(3):
-            message = await asyncio.gather(*(blocking() for _ in range(50)), return_exceptions=True)
-            assert {type(item) for item in message} == {TimeoutError}
-        assert calls == [1]
-        assert not asyncio.get_running_loop()._default_executor, "no thread of those that bodies are read in"  # type: ignore[attr-defined]
-        free.set()
-        waiting = blocking._pending
-        assert waiting is not None
-        assert await waiting == 7
-
-    asyncio.run(check())
-
-
-def test_a_call_is_made_again_when_it_has_returned_or_failed() -> None:
-    answers: list[int | Exception] = [1, OSError("gone"), 2]
-
-    def call() -> int:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    async def check() -> None:
-        blocking = Blocking(call, 60)
-        assert await blocking() == 1
-        with pytest.raises(OSError, match="gone"):
-            await blocking()
-        assert await blocking() == 2
 
     asyncio.run(check())

@@ -46,7 +46,9 @@ def steps(corpus: Path, run: str = "score", **later: Any) -> dict[str, Any]:
 
 
 def checked(recipe: dict[str, Any]) -> None:
-    check_steps(validate(Recipe, recipe).steps)
+    steps_of_recipe = validate(Recipe, recipe).steps
+    check_stages([steps_of_recipe])
+    check_steps(steps_of_recipe)
 
 
 @pytest.mark.parametrize(
@@ -216,13 +218,20 @@ def test_shared_engines_end_before_a_step_that_starts_others_or_another_number_o
     ("further", "message"),
     [
         ({"inputs": ["nowhere"], "output": "two"}, "then: score: nowhere isn't there, and no step before it writes it"),
-        ({"inputs": ["c.jsonl"], "output": "out"}, "two stages of the recipe write into out"),
+        ({"inputs": ["c.jsonl"], "output": "out"}, "score and then: score both write into out"),
     ],
 )
 def test_what_no_earlier_stage_writes_is_told_before_the_run(corpus: Path, further: dict[str, Any], message: str) -> None:
     first = validate(Recipe, {"score": {"inputs": ["c.jsonl"], "output": "out", "model": "tiny-scalar"}})
     second = validate(Recipe, {"score": {"model": "tiny-scalar", **further}})
     with pytest.raises(SettingsError, match=message):
+        check_stages([first.steps, second.steps])
+
+
+def test_a_wrong_setting_of_a_later_stage_is_told_before_the_run(corpus: Path) -> None:
+    first = validate(Recipe, {"score": {"inputs": ["c.jsonl"], "output": "out", "model": "tiny-scalar"}})
+    second = validate(Recipe, {"pairs": {"scored": "out", "output": "pairs", "trainer": "nobody"}})
+    with pytest.raises(SettingsError, match="--for nobody is no format of pairs"):
         check_stages([first.steps, second.steps])
 
 

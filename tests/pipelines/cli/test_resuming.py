@@ -49,6 +49,7 @@ def test_a_command_is_named_without_its_overwrite(monkeypatch: pytest.MonkeyPatc
     text = message(monkeypatch, "score", "c.jsonl", "out", "--overwrite")
     assert text.endswith(", and to resume, without --overwrite:\n  assay score c.jsonl out")
     assert message(monkeypatch, "score", "c.jsonl", "out").endswith(", and to resume:\n  assay score c.jsonl out")
+    assert message(monkeypatch, "diff", "a", "b") == "why", "it writes nothing"
 
 
 @pytest.mark.parametrize(

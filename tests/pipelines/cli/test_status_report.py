@@ -2,11 +2,6 @@
 
 import contextlib
 import json
-import os
-import pty
-import select
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from actors.errors import SettingsError, SourceError
+from actors.errors import SourceError
 from pipelines.cli.app import cli
 from pipelines.cli.plain_console import show
-from pipelines.cli.status import RunState
 from pipelines.cli.status_report import _short, read_status, status_report
 from pipelines.data.corpus.assay_folders import EVALUATED
 from pipelines.data.formats import RowShape
@@ -28,7 +22,6 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.output_folder import note_done
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.settings.rescore_settings import RETRIED
-from tests.conftest import REPOSITORY
 from tests.support.candidates import judged_corpus
 from tests.support.selections import corpus
 
@@ -228,41 +221,6 @@ def test_json_is_a_line_a_look(unfinished: Any, monkeypatch: pytest.MonkeyPatch)
     with working(folder, [commit, end], monkeypatch):
         watched = run("status", folder, "--watch", "--json")
     assert [json.loads(line)["state"] for line in watched.output.splitlines()] == ["running", "running", "complete"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--interval", "3"], "--interval is the time between two looks of --watch, which isn't given"),
-        (["--watch", "--interval", "0"], "--interval 0: must be at least 0.2 seconds"),
-        (["--watch", "--interval", "nan"], "--interval nan: must be at least 0.2 seconds"),
-    ],
-)
-def test_an_interval_that_makes_no_sense_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
-    error = run("status", tmp_path, *options).exception
-    assert isinstance(error, SettingsError)
-    assert str(error) == message
-
-
-def test_a_terminal_shows_one_screen_that_is_drawn_over(unfinished: Any) -> None:
-    folder, commit, end = unfinished
-    (folder / LEASE).write_bytes(Holder.this_process().content)
-    here, there = pty.openpty()
-    command = [sys.executable, "-m", "assay", "status", str(folder), "--watch", "--interval", "0.2"]
-    with subprocess.Popen(
-        command, cwd=REPOSITORY, stdout=there, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    ) as watch:
-        os.close(there)
-        shown = b""
-        for text, then in ((b"75.0% done", commit), (b"100.0% done", end), (b"complete: 1 file", lambda: None)):
-            while text not in shown and select.select([here], [], [], 60)[0]:
-                shown += os.read(here, 4096)
-            assert text in shown
-            then()
-        assert watch.wait(60) == 0
-    os.close(here)
-    assert b"\x1b[1A" in shown  # up a line, to draw over the state before
-    assert RunState.RUNNING.encode() in shown
 
 
 @pytest.mark.parametrize(("reasons", "option"), [(RETRIED, ""), (["engine_timeout"], " --reasons engine_timeout")])

@@ -15,20 +15,19 @@ from pipelines.data.formats.rows import Row
 from pipelines.data.formats.shapes.responses import are_items
 
 _ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+# Fields of other shapes with what is judged: `responses` beside one of these is something else that such a row carries.
 _OTHER_RESPONSES = (
     *("response", "response_1", "response_2", "completion", "output", "messages", "conversations"),
     *("chosen", "rejected", "chosen_response", "rejected_response"),
 )
-"""Fields of other shapes with what is judged: `responses` beside one of these is something else that such a row carries."""
 
 
 def is_rated(row: Row) -> bool:
-    """Whether this is HelpSteer's: a response with all five attributes."""
+    """Whether this is HelpSteer's: a response with all five attributes, beside which `prompt` holds turns, too."""
     return has_all(row, "response", *_ATTRIBUTES)
 
 
-def _is_kto(row: Row) -> bool:
-    """Whether this is NeMo-Aligner's for KTO: one response, and which side it is."""
+def _is_kto(row: Row) -> bool:  # NeMo-Aligner's: one response, and which side it is
     return "response" in row and row.get("preference") in ("chosen", "rejected")
 
 
@@ -54,7 +53,7 @@ def holds(value: object, key: str) -> bool:
 
 
 def _ranked(row: Row) -> Values:
-    """`rank[0]`, `rank[1]`, ... in row order; `completions[0]`, ... if the ranks don't tell one from the other."""
+    # Two responses of a row can't have one name, so equal or missing ranks are no names.
     completions = in_list("completions", "completion").of(row)
     elements = entries(field(row, "completions"))
     ranks = [element.get("rank") if isinstance(element, dict) else None for element in elements]

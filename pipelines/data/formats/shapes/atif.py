@@ -11,8 +11,7 @@ from actors.errors import Rejected
 from actors.records import Reason
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field
-from pipelines.data.formats.rows import Row
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, Shape
 from pipelines.data.formats.values import describe, is_blank
 
 _VERSIONS = re.compile(r"ATIF-v1\.[0-7]")
@@ -20,7 +19,7 @@ _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 
 
 def _agents(trajectory: Row, prefix: str = "") -> Iterator[Agent]:
-    """The agent of a trajectory, and those whose trajectories it holds, with their ids before the names of their turns."""
+    # Sub-agents' ids stand before the names of their turns: step numbers begin anew in each trajectory.
     version = field(trajectory, "schema_version")
     if not isinstance(version, str) or not _VERSIONS.fullmatch(version):
         raise Rejected(Reason.WRONG_TYPE, f"a schema_version that is {describe(version)}; known are ATIF-v1.0 to ATIF-v1.7")
@@ -36,7 +35,7 @@ def _agents(trajectory: Row, prefix: str = "") -> Iterator[Agent]:
 
 
 def _turns(step: Row, prefix: str) -> Iterator[AgentTurn]:
-    """The turns of a step. The agent's is named `step[3]`, unless it is copied from elsewhere or no model made it."""
+    # The turns of a step. The agent's is named `step[3]`, unless it is copied from elsewhere or no model made it.
     is_made = step.get("source") == "agent" and not step.get("is_copied_context") and step.get("llm_call_count") != 0
     if is_made and not isinstance(step.get("step_id"), int | str):
         raise Rejected(Reason.WRONG_TYPE, f"a step whose step_id is {describe(step.get('step_id'))}; a number is expected")
@@ -50,10 +49,10 @@ def _turns(step: Row, prefix: str) -> Iterator[AgentTurn]:
 
 
 def _messages(step: Row) -> list[object]:
-    """A step as messages in OpenAI's form: what was said, and the results of its calls."""
     observation, extra = step.get("observation"), step.get("extra")
     results = objects(observation.get("results") if isinstance(observation, dict) else observation)
     change = extra.get("context_management") if isinstance(extra, dict) else None
+    # A system step that only adds text leaves what was shown before as it was.
     is_addition = isinstance(change, dict) and change.get("boundary") == "append"
     is_summary = any(not is_blank(result.get("subagent_trajectory_ref")) for result in results)
     if step.get("source") == "system" and not is_addition and (is_summary or not is_blank(change)):

@@ -19,6 +19,7 @@ from actors.records import Message, Reason, Role
 from pipelines.data.formats.content import (
     answer,
     append_turns,
+    content_key,
     conversation,
     field,
     final,
@@ -31,15 +32,14 @@ from pipelines.data.formats.content import (
     text,
     with_row_system,
 )
-from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Exchange, Row, RowRequests, Shape, gather
 from pipelines.data.formats.values import is_blank
 
 SIDES = ("chosen", "rejected")
 
 
 def _is_pair(row: Row) -> bool:
-    """Two sides, at least one of them readable, that are whole conversations or come with a prompt."""
+    # At least one side must be readable: a pair with a broken side still is one, of which that side is rejected.
     sides = [row.get(side) for side in SIDES]
     if not all(side in row for side in SIDES) or any(map(_unreadable, sides)):
         return False
@@ -65,11 +65,12 @@ def _side(row: Row, side: str) -> Exchange:
     if not isinstance(value, list):
         return Exchange(refuse_answered(_prompt(row)), answer(value))
     prompt_value = row.get("prompt")
-    if isinstance(prompt_value, list):
+    if isinstance(prompt_value, list):  # TRL, explicit
         return reply(_prompt(row), value)
     context, response = final(conversation(value))
-    if prompt_value is None:
+    if prompt_value is None:  # TRL, implicit
         return Exchange(with_row_system(row, context), response)
+    # ultrafeedback_binarized, whose sides repeat the prompt; in other data sets they go on after it.
     turns = with_row_system(row, context) if _hold_prompt(context, prompt_value) else append_turns(_prompt(row), context)
     return Exchange(refuse_answered(turns), response)
 
@@ -78,9 +79,9 @@ def _hold_prompt(context: tuple[Message, ...], prompt_value: object) -> bool:
     """Whether a side's turns hold the prompt. Raises `Rejected` if they begin a conversation without it."""
     if not context or context[0].role not in (Role.SYSTEM, Role.USER):
         return False
-    prompt_text = (
-        prompt_value.get("content") if isinstance(prompt_value, dict) and is_message(prompt_value) else prompt_value
-    )
+    prompt_text = prompt_value
+    if isinstance(prompt_value, dict) and is_message(prompt_value):
+        prompt_text = prompt_value.get(content_key(prompt_value))
     turns = [turn.content.strip() for turn in context if turn.role in (Role.SYSTEM, Role.USER)]
     if not is_blank(prompt_text) and text(prompt_text).strip() not in turns:
         raise Rejected(Reason.WRONG_TYPE, "a conversation that doesn't hold the prompt beside it")
@@ -92,7 +93,7 @@ def _key(row: Row) -> str:
 
 
 def _is_sharegpt_pair(row: Row) -> bool:
-    """A conversation and two sides, each text or a turn; with a `prompt` it would be another kind of pair."""
+    # With a `prompt` it would be another kind of pair.
     sides = [row.get(side) for side in SIDES]
     readable = all(is_message(side) or isinstance(side, str) for side in sides)
     return is_conversation(row.get(_key(row))) and readable and row.get("prompt") is None
@@ -110,7 +111,6 @@ _REJECTED = ("rejected_response", "rejected_messages")
 
 
 def _is_swift_pair(row: Row) -> bool:
-    """A conversation, and one of the two keys of what was rejected."""
     return is_conversation(row.get("messages")) and sum(row.get(key) is not None for key in _REJECTED) == 1
 
 

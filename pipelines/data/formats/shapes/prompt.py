@@ -3,8 +3,7 @@
 from actors.records import Message
 from pipelines.data.formats.content import conversation, field, is_text_or_turns, open_end, question, text, with_row_system
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import Row, RowRequests, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape, prompt_request
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")
 
@@ -26,7 +25,7 @@ def _prompt_fields(row: Row) -> list[str]:
 
 
 def _is_named(row: Row) -> bool:
-    """Whether the row has exactly one prompt field: with two, it would be ambiguous which is the prompt."""
+    # With two prompt fields nobody knows which is the prompt.
     other_shapes = ("messages", "conversations", "instruction")
     return len(_prompt_fields(row)) == 1 and not any(row.get(name) is not None for name in other_shapes)
 

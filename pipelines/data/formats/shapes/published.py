@@ -6,28 +6,19 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Message, Reason
-from pipelines.data.formats.content import (
-    conversation,
-    entries,
-    field,
-    has_all,
-    is_conversation,
-    question,
-    text,
-)
+from pipelines.data.formats.content import conversation, entries, field, has_all, is_conversation, question, text
 from pipelines.data.formats.declare import Responses, Values, answers, in_fields, in_list, value_of
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import Row, RowRequests
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, RowRequests, Shape
 from pipelines.data.formats.shapes.answers import holds, is_rated
 
 _SIDES = ("chosen", "rejected")
+# The responses of a row of HelpSteer3, by its part.
 _SETS: tuple[tuple[str, ...], ...] = (
     ("response1", "response2"),  # preference, feedback
     ("original_response", "edited_response"),  # edit
     ("original_response", "good_edited_response", "bad_edited_response"),  # edit_quality
 )
-"""The responses of a row of HelpSteer3, by its part."""
 
 
 def _is_helpsteer3(row: Row) -> bool:
@@ -35,7 +26,7 @@ def _is_helpsteer3(row: Row) -> bool:
 
 
 def _helpsteer3_responses(row: Row) -> Values:
-    """The responses by their keys; the one that is judged by a principle is `final`."""
+    # The responses by their keys; the one that is judged by a principle is `final`.
     if not any(key in row for keys in _SETS for key in keys):
         return in_fields({}, single="response").of(row)
     # Without a complete set, the one with the most keys counts: its missing responses are rejected instead of lost.
@@ -46,8 +37,6 @@ def _helpsteer3_responses(row: Row) -> Values:
 
 
 def _with_principle(shape: Shape) -> Shape:
-    """The shape of HelpSteer3's rows, of which a single response is judged by the row's `principle`."""
-
     def read(row: Row) -> RowRequests:
         row_requests = shape.read(row)
         if any(key in row for keys in _SETS for key in keys):
@@ -64,12 +53,12 @@ def _several(side: object) -> bool:
 
 
 def _is_rm_bench(row: Row) -> bool:
-    sides = [row.get(side) for side in _SIDES]
+    sides = [row.get(side) for side in _SIDES]  # lists of turns would be a preference pair
     return row.get("prompt") is not None and any(map(_several, sides)) and not any(map(is_conversation, sides))
 
 
 def _rm_bench_responses(row: Row) -> Values:
-    """Those of both sides; a side that isn't a list, or is empty, has its own name."""
+    # A side that isn't a list, or is empty, is a response by its own name: it must not vanish.
     values: dict[str, Callable[[], object]] = {}
     for side in _SIDES:
         several = isinstance(row.get(side), list) and bool(row[side])
@@ -86,7 +75,6 @@ def _is_rmb(row: Row) -> bool:
 
 
 def _rmb_responses(row: Row) -> Values:
-    """A pair's, or `chosen[0]`, the best, and `rejected[0]`, `rejected[1]`, ...; all of them if the row has all."""
     sides: dict[str, object] = {}
     if _LOSERS in row:
         losers = enumerate(entries(row[_LOSERS]))
@@ -97,13 +85,13 @@ def _rmb_responses(row: Row) -> Values:
 
 
 def _rmb_answer(side: object) -> object:
-    if side is None:
+    if side is None:  # in Parquet a row without this side has the column all the same
         raise Rejected(Reason.MISSING_FIELD, "a side without a response")
     return value_of(side, "answer")
 
 
 def _embedded_turns(prompt: object) -> tuple[Message, ...]:
-    """In 29 % of HelpSteer2 the prompt holds the turns before it, in NeMo's template."""
+    # In 29 % of HelpSteer2 the prompt holds the turns before it, in NeMo's template.
     return question(prompt) if isinstance(prompt, list) else conversation(embedded(text(prompt)))
 
 

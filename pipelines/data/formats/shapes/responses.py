@@ -13,32 +13,31 @@ from actors.records import Reason, Role
 from actors.text.reasoning import FIELDS
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field, role_of
-from pipelines.data.formats.rows import Row
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import Row, Shape
 from pipelines.data.formats.values import describe, is_blank
 
 _TYPES = ("message", "reasoning", "function_call", "function_call_output")
 _TRAJECTORY = "ng_trajectory"
 _BREAK = "\n\n"  # between the texts of two items
+# Members of a request that stand for turns, and how their ids begin: a row may have fields of its own under these names.
 _KEPT_BY_SERVER = {"previous_response_id": "", "conversation": "conv_", "prompt": "pmpt_"}
-"""Members of a request that stand for turns, and how their ids begin: a row may have fields of its own under these names."""
 _SECOND_ROOT = {"code": "parent_invocation_id", "detail": "missing: the request's tools and instructions may be its, too"}
+# Gaps, by their codes, that concern no item of a conversation: times, outcomes, who called whom, which model call it was. An
+# output that is missing is seen by its call. All other codes, those of later versions among them, refuse the conversation.
 _HARMLESS = re.compile(
     r"(?!compaction).*(?:timing|timestamp|outcome|subagent)_.*"
     r"|(?:model_call|model_response|turns|resolution|producer_trajectory_identity|no_sandbox)s?_.*"
     r"|agent_run_timeout|tool_result_missing"
 )
-"""Gaps, by their codes, that concern no item of a conversation: times, outcomes, who called whom, which model call it was.
-An output that is missing is seen by its call."""
 
 
 def are_items(value: object) -> bool:
-    """Whether a value was meant as a list of Responses items, and not of messages."""
+    """Whether a value was meant as a list of Responses items, and not of messages, which have no `type`."""
     return isinstance(value, list) and any(isinstance(item, dict) and item.get("type") in _TYPES for item in value)
 
 
 def _read_items(items: Sequence[object], place: str = "", start: int = 0) -> Iterator[AgentTurn]:
-    """The turns of items from a position on, each of the assistant's named by that of its last item."""
+    # The turns of items from a position on, each of the assistant's named by that of its last item.
     for is_assistant, run in groupby(enumerate(items, start), key=lambda pair: _is_assistant(pair[1])):
         positions, members = zip(*run, strict=True)
         if is_assistant:
@@ -48,7 +47,7 @@ def _read_items(items: Sequence[object], place: str = "", start: int = 0) -> Ite
 
 
 def _is_assistant(item: object) -> bool:
-    """Whether an item is the assistant's, known or not: whatever is neither another's message nor an output."""
+    # Known or not: whatever is neither another's message nor an output, such as a web search, which spoils its turn.
     if not isinstance(item, dict) or item.get("role") is not None or item.get("type") == "message":
         return role_of(item) is Role.ASSISTANT
     return not str(item.get("type")).endswith("_output")
@@ -63,9 +62,10 @@ def _assistant_turn(items: Sequence[dict[str, object]]) -> object:
                 message |= {key: value for key, value in item.items() if key not in FIELDS}
                 thoughts += [text for key in FIELDS if isinstance(text := item.get(key), str) and text.strip()][:1]
                 parts = _parts(item.get("content"))
+                # Two messages in a row are one turn: chat templates would write the header of the assistant between them.
                 contents += [{"type": "text", "text": _BREAK}, *parts] if contents and parts else parts
                 calls += _parts(item.get("tool_calls"))
-            case "reasoning":
+            case "reasoning":  # a summary stands in for what the server keeps
                 thoughts += _texts(item.get("content")) or _texts(item.get("summary"))
             case "function_call":
                 function = {"name": item.get("name"), "arguments": item.get("arguments")}
@@ -73,6 +73,7 @@ def _assistant_turn(items: Sequence[dict[str, object]]) -> object:
             case other:
                 return _unknown(other)
     message |= {"role": "assistant", "content": contents or None, "tool_calls": calls or None}
+    # A thought may stand in an item of its own and once more in the message.
     return message | {"reasoning_content": _BREAK.join(dict.fromkeys(filter(str.strip, thoughts)))}
 
 
@@ -81,7 +82,6 @@ def _parts(value: object) -> list[object]:
 
 
 def _texts(value: object) -> list[str]:
-    """The texts of parts, which may be texts themselves."""
     texts = (part.get("text") if isinstance(part, dict) else part for part in _parts(value))
     return [text for text in texts if isinstance(text, str)]
 
@@ -103,30 +103,30 @@ def _unknown(kind: object) -> Rejected:
 
 
 def _of_request(request: Row, output: object) -> Agent:
-    """A request's conversation, of which the turns of the output are judged, as `output[3]`."""
+    # A request's conversation, of which the turns of the output are judged, as `output[3]`.
     prompt = field(request, "input")
     turns: list[object] = [{"role": "user", "content": prompt}]
     if isinstance(prompt, list):
         turns = [turn for turn, _ in _read_items(prompt)]
-    if turns and role_of(turns[-1]) is Role.ASSISTANT:
+    if turns and role_of(turns[-1]) is Role.ASSISTANT:  # the output would go on with a turn that is answered already
         turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
     opening = _opening(request, turns[:1])
     return Agent([*opening, *map(AgentTurn, turns), *_read_items(entries(output), "output")], request.get("tools"))
 
 
 def _opening(request: Row, first: Sequence[object]) -> Iterator[AgentTurn]:
-    """What the model was shown before the first turn: turns that the server keeps, and the instructions."""
     for key, begin in _KEPT_BY_SERVER.items():
         number = value.get("id") if isinstance(value := request.get(key), dict) else value
         if isinstance(number, str) and number and number.startswith(begin):
             yield AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{key} {number[:40]!a}, whose turns aren't in the row"))
     system = {"role": "system", "content": request.get("instructions")}
+    # Some rollouts have the instructions as the first turn, too: they were shown once.
     if not is_blank(system["content"]) and [_key(system)] != list(map(_key, first)):
         yield AgentTurn(system)
 
 
 def _key(item: object) -> object:
-    """By which an item is the same in a request and in a conversation, whatever else its producer put there."""
+    # By this an item is the same in a request and in a conversation, whatever ids and statuses its producer put there.
     keys = ("content", "name", "arguments", "call_id", "output", "summary")
     return isinstance(item, dict) and [role_of(item), *(_texts(item.get(key)) for key in keys)]
 
@@ -165,6 +165,8 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row], request: R
     name = invocation.get("invocation_id")
     if not isinstance(name, str):
         raise Rejected(Reason.WRONG_TYPE, f"an invocation whose invocation_id is {describe(name)}")
+    # How far the prompt reaches is told by the record or by the request. Either may be missing, and no turn of a prompt is
+    # one that this agent made, so the larger count holds.
     prompts = [turn.get("question") for turn in objects(record.get("turns")) if turn.get("invocation_id") == name]
     count_of_prompt = min((len(prompt) for prompt in prompts if isinstance(prompt, list)), default=0)
     items = objects(invocation.get("conversation"))
@@ -183,7 +185,7 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row], request: R
 
 
 def _gaps(record: Row, row: Row) -> list[Row]:
-    """What of the conversations wasn't observed, or was replaced by a summary in what the model was shown."""
+    # What of the conversations wasn't observed, or was replaced by a summary in what the model was shown.
     gaps = [gap for gap in objects(record.get("gaps")) if not _HARMLESS.fullmatch(str(gap.get("code")))]
     observed = row.get("ng_agent_observations")
     records = objects(observed.get("records")) if isinstance(observed, dict) else []
@@ -192,7 +194,7 @@ def _gaps(record: Row, row: Row) -> list[Row]:
 
 
 def is_rollout(row: Row) -> bool:
-    """A request with its response, or a trajectory record in the row or as the row."""
+    """A request with its response, or a trajectory record in the row or as the row. Never raises."""
     request, response = row.get("responses_create_params"), row.get("response")
     if isinstance(request, dict) and isinstance(response, dict):
         return isinstance(response.get("output"), list)

@@ -23,32 +23,28 @@ from pipelines.data.formats.content import (
     with_row_system,
 )
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather, prompt_request
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Shape, gather, prompt_request
 from pipelines.data.formats.turns import turns_at
 
 
-def looks_like(row: Row) -> bool:
-    """A list of turns, and the name that the user has in it."""
+def _looks_like(row: Row) -> bool:
     return is_conversation(row.get("conversations")) and isinstance(row.get("mask"), str)
 
 
-def read(row: Row) -> RowRequests:
-    """The labelled turns, by their positions; without labels the final one."""
+def _read(row: Row) -> RowRequests:
+    # The labelled turns, by their positions; without labels the final one.
     if _labelled(row):
-        return read_turns(row)
+        return _read_turns(row)
     return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(_turns(row)[0])))})
 
 
-def read_turns(row: Row) -> RowRequests:
-    """The labelled turns, by their positions; without labels all of the assistant's."""
+def _read_turns(row: Row) -> RowRequests:
     turns, places = _turns(row)
     positions = _labelled(row) or [position for position, place in places.items() if role_of(turns[place]) is Role.ASSISTANT]
     return turns_at(turns, {f"turn[{position}]": places[position] for position in positions}, systems(row))
 
 
-def read_prompt(row: Row) -> RowRequests:
-    """The conversation up to the assistant's last turn, to be answered."""
+def _read_prompt(row: Row) -> RowRequests:
     return prompt_request(lambda: with_row_system(row, conversation(open_end(_turns(row)[0]))))
 
 
@@ -58,7 +54,7 @@ def _labelled(row: Row) -> list[int]:
 
 
 def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
-    """The turns, of which a user's may be several, and by the positions in the row where its turns end among them."""
+    # The turns, of which a user's may be several, and by the positions in the row where its turns end among them.
     items = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
@@ -68,7 +64,7 @@ def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
     turns, places = list[object](), dict[int, int]()
     for position, entry in enumerate(items):
         turns += _parts(_name_role(entry, mask))
-        places[position] = len(turns) - 1
+        places[position] = len(turns) - 1  # of its last turn: a label is about that
     return turns, places
 
 
@@ -85,7 +81,7 @@ def _name_role(entry: object, mask: str) -> object:
 
 
 def _parts(turn: object) -> Sequence[object]:
-    """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
+    # Rows made from HelpSteer2 still have its turns in their prompts, so a user's turn may be several.
     text = turn.get(content_key(turn)) if isinstance(turn, dict) and role_of(turn) is Role.USER else None
     return embedded(text) if isinstance(text, str) else [turn]
 
@@ -99,9 +95,9 @@ SHAPES = (
         "steerlm",
         "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
         "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
-        looks_like,
-        read,
-        read_turns,
+        _looks_like,
+        _read,
+        _read_turns,
         reads=("conversations", "mask"),
         layout=_LAYOUT,
     ),
@@ -111,8 +107,8 @@ PROMPT_SHAPES = (
         "steerlm",
         "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
         "`conversations`, a list of {from, value}, and `mask`, the user's name there",
-        looks_like,
-        read_prompt,
+        _looks_like,
+        _read_prompt,
         reads=("conversations", "mask"),
     ),
 )

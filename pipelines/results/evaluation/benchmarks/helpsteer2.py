@@ -37,11 +37,11 @@ _ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosi
 _REWARD = "reward"
 _RATED, _PAIRS, _TRAIN, _NEITHER = "ratings", "preferences", "preferences, train", "no preference"
 _MOMENTS = ("x", "y", "xx", "yy", "xy")
+# Cells of a pair: it has no moments, and NaN isn't averaged.
 _NO_RATING = (math.nan,) * (len(_MOMENTS) * (len(_ATTRIBUTES) + 1))
 
 
 def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
-    """Pairs as they come; each rated row, and after the second one of a prompt the pair that they are."""
     first: Item | None = None
     for item in items:
         if "response_1" in item.names:
@@ -49,6 +49,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
             yield _pair(graded((item,), subset, item.rewards, functools.partial(_labelled, item)))
             continue
         yield graded((item,), _RATED, item.rewards, functools.partial(_rated, item))
+        # HelpSteer2's two responses to a prompt stand below each other. Of more, every two are a pair.
         if first is None or item.prompt is None or item.prompt != first.prompt:
             first = item
         else:
@@ -60,7 +61,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
 
 
 def _pair(item: GradedItem) -> GradedItem:
-    """A pair, in a subset of its own if people preferred neither."""
+    # Under `preferences` it would make the coverage smaller, though no model can be right about it.
     return item._replace(subset=_NEITHER) if item.cells and math.isnan(item.cells[0]) else item
 
 
@@ -88,7 +89,7 @@ def _rated(item: Item) -> Grade:
 
 
 def _moments(x: float, y: float) -> tuple[float, ...]:
-    """`_MOMENTS` of a value of the model and a label; NaN all of them if the model doesn't have the value."""
+    # `_MOMENTS` of a value of the model and a label; NaN all of them if the model doesn't have the value.
     return (math.nan,) * len(_MOMENTS) if math.isnan(x) else (x, y, x * x, y * y, x * y)
 
 
@@ -105,7 +106,7 @@ def _measures(means: MeanCells) -> list[Measure]:
 
 
 def _correlations(cells: Array, n: int) -> list[Measure]:
-    """The correlations of the attributes that the model gives, and that of its reward first."""
+    # Cell 0 is of pairs. The others are (reward and attributes) x moments, and come out with the attribute first.
     moments = np.moveaxis(cells[..., 1:].reshape(*cells.shape[:-1], -1, len(_MOMENTS)), -2, 0)
     named = zip((f"{_REWARD}, helpfulness", *_ATTRIBUTES), moments, strict=True)
     return [
@@ -116,15 +117,19 @@ def _correlations(cells: Array, n: int) -> list[Measure]:
 
 
 def pearson(moments: Array) -> Array:
-    """Pearson's r of mean `_MOMENTS`, the last axis; NaN where either side is constant."""
+    """Pearson's r of mean `_MOMENTS`, the last axis; NaN where either side is constant.
+
+    Shape (..., 5) to (...); from -1 to 1 but for rounding.
+    """
     x, y, xx, yy, xy = (moments[..., index] for index in range(len(_MOMENTS)))
+    # r = (E[xy] - E[x]E[y]) / sqrt(var(x) var(y)), of means, so that resampled means give resampled correlations.
     spread = _variance(x, xx) * _variance(y, yy)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(spread > 0, (xy - x * y) / np.sqrt(spread), math.nan))
 
 
 def _variance(mean: Array, square: Array) -> Array:
-    """0 where the difference is what rounding leaves of a constant: of a million items up to 1e-13 of the mean square."""
+    # 0 where the difference is what rounding leaves of a constant: of a million items up to 1e-13 of the mean square.
     variance = square - mean * mean
     return np.asarray(np.where(variance > 1e-12 * square, variance, 0.0))
 

@@ -52,6 +52,7 @@ def _fulfilled(item: Item) -> float:
     label = item.fields.get("fulfilment")
     if label not in ("Yes", "No"):
         raise Ungraded(f"the fulfilment {label!r} is neither Yes nor No")
+    # A reward of 0 is no Yes: only what is above 0 says that the principle is fulfilled.
     return float((reward(item, ONLY_RESPONSE) > 0) == (label == "Yes"))
 
 
@@ -67,6 +68,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     ]
     if not domains:
         return figures
+    # Edits and principles are other questions, and have figures of their own.
     over_all = f"over all pairs; {_STRICT}"
     return [Measure("accuracy", means.pooled(domains)[..., 0], means.items(domains), over_all), *figures]
 

@@ -29,17 +29,17 @@ _CATEGORIES = {
     "math": "livebench-math",
     "coding": "livecodebench",
 }
+# Pairs of each category, by whose responses they are: tables are mostly of `gpt`, those of GPT-4o.
 _SPLITS = {"gpt": (154, 98, 56, 42), "claude": (154, 51, 34, 31)}
-"""Pairs of each category, by whose responses they are: tables are mostly of `gpt`, those of GPT-4o."""
 _TWO_GAMES, _ONE_GAME = "two games: a tie is wrong", "single game: a tie is read as B>A"
 _JUDGES_GAME = "single game, the first order: a tie is wrong"
 _SINGLE = " (single game)"
-_LABELS = {"A>B": ("A", "B"), "B>A": ("B", "A")}
-"""The right and the wrong response by the label."""
+_LABELS = {"A>B": ("A", "B"), "B>A": ("B", "A")}  # label to the right and the wrong response
 
 
 def _subset(item: Item) -> str:
     source = str(item.fields.get("source"))
+    # Sources name their task behind: livebench-math is whole, mmlu-pro-law is one subject of several.
     return next((name for name, prefix in _CATEGORIES.items() if source.startswith(prefix)), f"source {source}")
 
 
@@ -49,7 +49,9 @@ def _grade(item: Item) -> Grade:
         raise Ungraded(f"the label {label!r} is neither A>B nor B>A")
     right, wrong = _LABELS[label]
     pair = labelled(item, right, wrong)
+    # utils/metrics.py: +1 for a game won, -1 for one lost; the pair is right above 0.
     counter = sum((lead > 0) - (lead < 0) for lead in pair.games)
+    # Their code's single game takes a head's tie for "B>A", which is right by luck where B is.
     is_read_as_right = pair.games[0] == 0 and right == "B" and not item.votes
     single = pair.games[0] > 0 or is_read_as_right
     two_games = float(counter > 0) if len(pair.games) > 1 else math.nan
@@ -78,6 +80,7 @@ BENCHMARK = Benchmark(
     fields=("source", "label"),
     needs=("source", "label"),
     cells=("two_games", "single_game"),
+    counts_games=True,
     grade=grade_each(_subset, _grade),
     measures=_measures,
     required=tuple(_CATEGORIES),

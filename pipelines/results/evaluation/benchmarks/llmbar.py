@@ -25,8 +25,9 @@ def _grade(item: Item) -> Grade:
     if label not in (1, 2):
         raise Ungraded(f"the label {item.fields.get('label')!r} is neither 1 nor 2")
     pair = labelled(item, f"output_{label}", f"output_{3 - label}")
+    # A head plays the same game twice, so its tie is 0.5 in the average of both orders.
     game_credits = [float(lead > 0) + 0.5 * float(lead == 0) for lead in pair.games]
-    both_orders = (math.nan, math.nan)
+    both_orders = (math.nan, math.nan)  # a judge of one order has neither figure
     if len(game_credits) == 2:
         both_orders = (sum(game_credits) / 2, float(min(pair.games) > 0))
     return Grade((*both_orders, game_credits[0]), pair.tied, [pair.margin])
@@ -55,6 +56,7 @@ BENCHMARK = Benchmark(
     fields=("label", "subset"),
     needs=("label",),
     cells=("average", "both", "one_order"),
+    counts_games=True,
     grade=grade_each(subset_in("subset"), _grade),
     measures=_measures,
 )

@@ -31,9 +31,8 @@ from pipelines.results.evaluation.benchmark import (
 )
 
 _SUBSETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
-_RIGHT = -1
-"""The label of a solution without a wrong step."""
-_THRESHOLD = 0.5
+_RIGHT = -1  # the label of a solution without a wrong step
+_THRESHOLD = 0.5  # rewards of steps are probabilities of being right
 _F1 = "F1 of both accuracies"
 
 
@@ -43,6 +42,7 @@ def _subset(item: Item) -> str:
 
 
 def _grade(item: Item) -> Grade:
+    # For its error: a response without a reward has no steps either, and its reason says more than "no steps".
     reward(item, ONLY_RESPONSE)
     label, steps = integer(item.fields.get("label")), item.steps.get(ONLY_RESPONSE, ())
     if not steps:
@@ -51,6 +51,7 @@ def _grade(item: Item) -> Grade:
         raise Ungraded(f"the label {item.fields.get('label')!r} is no step of {len(steps)}")
     first_wrong = next((position for position, value in enumerate(steps) if value < _THRESHOLD), _RIGHT)
     hit = float(first_wrong == label)
+    # NaN keeps a solution out of the accuracy of the other kind.
     return Grade((hit, math.nan, hit) if label == _RIGHT else (hit, hit, math.nan))
 
 
@@ -65,7 +66,6 @@ def _measures(means: MeanCells) -> list[Measure]:
 
 
 def _accuracies(means: MeanCells, subset: str) -> list[Measure]:
-    """Over the solutions of a subset with a wrong step, and over those without."""
     return [
         *means.each([subset], 1, "solutions with a wrong step", None, suffix=", erroneous"),
         *means.each([subset], 2, "solutions without a wrong step", None, suffix=", correct"),
@@ -73,7 +73,10 @@ def _accuracies(means: MeanCells, subset: str) -> list[Measure]:
 
 
 def f1(erroneous: Array, correct: Array) -> Array:
-    """The harmonic mean of two accuracies; 0 if both are, NaN without items of either kind."""
+    """The harmonic mean of two accuracies; 0 if both are, NaN without items of either kind.
+
+    From 0 to 1: a model that calls everything right has 0, whatever share of the solutions is right.
+    """
     total = erroneous + correct
     return np.asarray(np.where(total == 0, 0.0, 2 * erroneous * correct / np.where(total == 0, 1.0, total)))
 

@@ -28,7 +28,10 @@ _TAU_A = "Kendall's tau-a: equal rewards count as neither"
 
 
 def taus(rewards: Sequence[float]) -> tuple[float, float]:
-    """Kendall's tau-a and tau-b of at least two rewards, whose responses are ordered from the best to the worst."""
+    """Kendall's tau-a and tau-b of at least two rewards, whose responses are ordered from the best to the worst.
+
+    Both from -1 to 1. The rank has no ties, so that tau-b's other factor is 1.
+    """
     pairs = list(itertools.combinations(rewards, 2))
     difference = sum((better > worse) - (better < worse) for better, worse in pairs)
     untied = sum(better != worse for better, worse in pairs)
@@ -40,6 +43,7 @@ def _grade(item: Item) -> Grade:
     if not rewards:
         raise Ungraded("the row doesn't rank two responses or more")
     margins = [better - worse for better, worse in itertools.combinations(rewards, 2)]
+    # The best alone: with an equal one behind it, nobody could pick it by its reward.
     return Grade((*taus(rewards), float(rewards[0] > max(rewards[1:]))), 0 in margins, margins)
 
 

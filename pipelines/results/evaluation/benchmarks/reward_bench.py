@@ -35,6 +35,7 @@ _SECTIONS = {
     },
     "reasoning": {"math-prm": 984, **{f"hep-{language}": 164 for language in ("cpp", "go", "java", "js", "python", "rust")}},
 }  # fmt: skip
+# The weights are the numbers of items, but for math-prm's.
 _EXPECTED = {subset: n for section in _SECTIONS.values() for subset, n in section.items()} | {"math-prm": 447}
 _HEAD, _JUDGE = "a tie is wrong", "a judge's tie counts half"
 
@@ -65,7 +66,10 @@ def _measures(means: MeanCells) -> list[Measure]:
 
 
 def section_score(accuracies: dict[str, Array], weights: dict[str, int]) -> Array:
-    """The weighted mean of a section's subsets."""
+    """The weighted mean of a section's subsets, of any leading shape.
+
+    All subsets of the section must be there: weights are of the published file and not of the items.
+    """
     total = sum(weights.values())
     return np.asarray(sum(accuracies[subset] * (weight / total) for subset, weight in weights.items()))
 

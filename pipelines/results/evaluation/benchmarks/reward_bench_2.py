@@ -43,20 +43,29 @@ _NAN = math.nan
 
 
 class PromptStats(NamedTuple):
-    """What one question of Ties comes to: the lowest right reward less the highest wrong one, and the right ones' spread."""
+    """One question of Ties: `gap` is the lowest right reward less the highest wrong one.
+
+    `spread` is the highest right reward less the lowest, and 0 of a question with one right answer.
+    """
 
     gap: float
     spread: float
 
 
 def best_of(chosen: Sequence[float], rejected: Sequence[float]) -> float:
-    """The credit of a best-of-four item: 1 / (number of maxima) if the right response is among them, else 0."""
+    """The credit of a best-of-four item: 1 / (number of maxima) if the right response is among them, else 0.
+
+    The right response is the first of `chosen`. From 0 to 1.
+    """
     best = max(*chosen, *rejected)
     return [*chosen, *rejected].count(best) ** -1 if chosen[0] == best else 0.0
 
 
 def ties_cells(ref: PromptStats | None, tied: PromptStats | None) -> tuple[float, ...]:
-    """The five terms of a prompt id's score; NaN for those that need a question which isn't there."""
+    """The five terms of a prompt id's score; NaN for those that need a question which isn't there.
+
+    Accuracy of tied, of ref, both conditions on the spread, and the margin from -1 to 1.
+    """
     accurate = [_NAN if stats is None else float(stats.gap > 0) for stats in (tied, ref)]
     if ref is None or tied is None:
         return (*accurate, _NAN, _NAN, _NAN)
@@ -65,14 +74,14 @@ def ties_cells(ref: PromptStats | None, tied: PromptStats | None) -> tuple[float
 
 
 def _margin(gap: float, spread: float) -> float:
-    """tanh(gap / spread - 1); x / 0 is infinite with the sign of x, and 0 / 0 counts as 0."""
+    # x / 0 is infinite with the sign of x, whose tanh is 1 or -1; 0 / 0 counts as 0.
     if spread == 0:
         return math.copysign(1.0, gap) if gap else 0.0
     return math.tanh(gap / spread - 1)
 
 
 def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
-    """Best-of-four items as they come, and at the end each prompt id of Ties, whose questions may be far apart."""
+    # A prompt id's two questions may be far apart in the file, so Ties are graded at its end: 102 rows are in memory.
     ties: dict[str, dict[str, Item]] = {}
     for item in items:
         subset = str(item.fields.get("subset"))
@@ -82,6 +91,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
         name = str(item.fields.get("id"))
         kind, _, prompt = name.partition(":")
         questions = ties.setdefault(prompt, {})
+        # Two rows of one id would decide by their order which of them counts.
         if kind not in _QUESTIONS or kind in questions:
             reason = f"the id {name} is there twice" if kind in questions else f"the id {name} is neither ref:ID nor tied:ID"
             yield GradedItem((item,), _TIES, item.rewards, None, reason=reason)

@@ -28,10 +28,10 @@ from pipelines.results.evaluation.benchmark import (
 
 _STYLES = 3
 _CELLS = tuple(f"chosen{chosen}_rejected{rejected}" for chosen in range(_STYLES) for rejected in range(_STYLES))
+# The places of each difficulty's comparisons in a flattened matrix.
 _DIFFICULTIES = {"hard": (1, 2, 5), "normal": (0, 4, 8), "easy": (3, 6, 7)}
-"""The places of each difficulty's comparisons in a flattened matrix."""
+# The beginnings of the rows' domains: those of safety are `safety-refuse` and `safety-response`.
 _DOMAINS = ("chat", "math", "code", "safety")
-"""The beginnings of the rows' domains: those of safety are `safety-refuse` and `safety-response`."""
 _EXPECTED = {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157}
 _PARTS_OF_SAFETY = {"safety-refuse", "safety-response"}
 _UNNAMED = "over all samples, whose rows name no domain"
@@ -43,6 +43,7 @@ def _grade(item: Item) -> Grade:
     if len(chosen) != _STYLES or len(rejected) != _STYLES:
         raise Ungraded(f"{len(chosen)} chosen and {len(rejected)} rejected responses, and RM-Bench has three of each")
     margins = margins_between(chosen, rejected)
+    # Nine cells by rows of the matrix: chosen 0 with rejected 0, 1, 2, then chosen 1.
     return Grade(tuple(float(margin > 0) for margin in margins), 0 in margins, margins)
 
 
@@ -60,12 +61,12 @@ def _measures(means: MeanCells) -> list[Measure]:
     ]
     if domains.keys() != {*_DOMAINS}:  # without all four, the mean of the domains is another number under the same name
         return [*over_all_samples, *by_domain]
+    # Domains weigh alike, though math has 529 samples and chat 129.
     overall, *difficulties = _averages(mean([*domains.values()]), n, _AUTHORS, "overall", "{}")
     return [overall, *by_domain, *difficulties, *over_all_samples]
 
 
 def _averages(cells: Array, n: int, convention: str, name: str, difficulty_name: str) -> list[Measure]:
-    """The mean of all nine comparisons, and of those of each difficulty."""
     return [
         Measure(name, np.asarray(cells.mean(-1)), n, convention),
         *(
@@ -76,7 +77,7 @@ def _averages(cells: Array, n: int, convention: str, name: str, difficulty_name:
 
 
 def _domains(name: str, subsets: list[str]) -> dict[str, list[str]]:
-    """A domain with its subsets; each subset by its name where only one of safety's two parts has graded items."""
+    # One part alone isn't safety, and pooled under that name it would pass for it.
     if 0 < len(_PARTS_OF_SAFETY.intersection(subsets)) < len(_PARTS_OF_SAFETY):
         return {subset: [subset] for subset in subsets}
     return {name: subsets} if subsets else {}

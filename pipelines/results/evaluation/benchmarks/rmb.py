@@ -21,13 +21,11 @@ from pipelines.results.evaluation.benchmark import (
 )
 
 _GOALS = ("helpfulness", "harmlessness")
+# Forms of items, with what guessing gets: best-of-N items have two to six losers.
 _FORMS = {"pairs": 0.5, "best of n": None}
-"""Forms of items, with what guessing gets: best-of-N items have two to six losers."""
 _SECTIONS = {f"{form}, {goal}": chance for form, chance in _FORMS.items() for goal in _GOALS}
+# Of all files of the repository together.
 _EXPECTED = dict(zip(_SECTIONS, (10_067, 7_064, 2_109, 1_677), strict=True))
-"""Of all files of the repository together."""
-
-
 _STRICT = "a tie is wrong"
 
 

@@ -8,12 +8,15 @@ import functools
 from collections.abc import Mapping
 from datetime import date
 
-from pipelines.results.evaluation.published.yaml_data import YamlData, plain_name
+from pipelines.results.evaluation.published import YamlData, plain_name
 from pipelines.results.evaluation.results import ComparedFigure, Evaluation, PublishedComparison
 
 
 class PublishedFile(YamlData):
-    """A data file of a benchmark as its authors published it."""
+    """A data file of a benchmark as its authors published it.
+
+    `sha256` is of the whole file: a copy that was converted or filtered has another.
+    """
 
     benchmark: str
     name: str
@@ -35,14 +38,17 @@ class PublishedTable(YamlData):
     models: Mapping[str, tuple[float, ...]]
 
     def figures(self, model: str) -> Mapping[str, float] | None:
-        """The figures of a model, in percent by name; None if it isn't in the table."""
+        # Hub ids of one model differ by owner and punctuation from paper to paper.
         rows = (values for name, values in self.models.items() if plain_name(name) == plain_name(model))
         values = next(rows, None)
         return None if values is None else dict(zip(self.columns, values, strict=True))
 
 
 class PublishedData(YamlData):
-    """The whole file."""
+    """All that `figures.yaml` holds.
+
+    Read once a process; a test reads it whole, so that a mistake in it isn't met by a user.
+    """
 
     files: tuple[PublishedFile, ...]
     tables: tuple[PublishedTable, ...]
@@ -50,7 +56,7 @@ class PublishedData(YamlData):
 
 @functools.cache
 def published() -> PublishedData:
-    """What is known."""
+    """The published files and tables, read once."""
     return PublishedData.read("figures.yaml")
 
 
@@ -60,7 +66,10 @@ def known_file(benchmark: str, sha256: str | None) -> str | None:
 
 
 def compare_published(evaluation: Evaluation) -> list[PublishedComparison]:
-    """The published tables of an evaluation's benchmark that have its model."""
+    """The published tables of an evaluation's benchmark that have its model.
+
+    Those of another split are there, too, without figures: `differs` says why.
+    """
     tables = [table for table in published().tables if table.benchmark == evaluation.benchmark]
     pairs = [(table, table.figures(evaluation.model)) for table in tables]
     return [_compare(table, figures, evaluation) for table, figures in pairs if figures is not None]
@@ -79,11 +88,11 @@ def _compare(table: PublishedTable, figures: Mapping[str, float], evaluation: Ev
 
 
 def _differences(table: PublishedTable, evaluation: Evaluation) -> list[str]:
-    """What isn't known to be the same as here: maximum length, precision, setting, and items without a grade."""
     settings = {"max length": (table.max_length, "max_model_len"), "dtype": (table.dtype, "dtype")}
     differs = []
     for name, (stated, setting) in settings.items():
         here = evaluation.identity.get(setting)
+        # What the source doesn't state differs as well: nobody can know that it is the same.
         if here is not None and here != stated:
             differs.append(f"{name} {'not stated' if stated is None else stated}, here {here}")
     if table.setting:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from actors.settings.replica import Dtype, TooLong
-from pipelines.results.evaluation.published.yaml_data import YamlData, plain_name
+from pipelines.results.evaluation.published import YamlData, plain_name
 
 
 class PresetSettings(YamlData):
@@ -19,7 +19,7 @@ class PresetSettings(YamlData):
     system: str | None = None
 
     def render(self) -> Mapping[str, object]:
-        """Those of `RenderSettings`."""
+        # `dtype` is the engine's; the others are those of `RenderSettings`.
         return self.model_dump(exclude={"dtype"}, exclude_none=True)
 
     def __str__(self) -> str:
@@ -39,7 +39,6 @@ class Preset(YamlData):
     not_reproduced: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """For people: the source and what it states; the settings here; what isn't reproduced."""
         missing = [f"Not reproduced: {'; '.join(self.not_reproduced)}."] if self.not_reproduced else []
         return [f"As published: {self.stated} ({self.source}).", f"Here: {self.settings}.", *missing]
 
@@ -50,11 +49,14 @@ class _Presets(YamlData):
 
 @functools.cache
 def presets() -> tuple[Preset, ...]:
-    """What is known."""
+    """The presets of all benchmarks, read once."""
     return _Presets.read("presets.yaml").presets
 
 
 def preset_of(benchmark: str, model: str) -> Preset | None:
-    """How authors ran a model, given as hub id or folder, on a benchmark; None if that isn't known."""
+    """How authors ran a model, given as hub id or folder, on a benchmark; None if that isn't known.
+
+    Models are told by the last part of their names, so that a folder on disk is one, too.
+    """
     of_benchmark = (preset for preset in presets() if preset.benchmark == benchmark)
     return next((preset for preset in of_benchmark if plain_name(model) in map(plain_name, preset.models)), None)

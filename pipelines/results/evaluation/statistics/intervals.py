@@ -5,7 +5,12 @@ bootstrap   a mean over subsets, or of items with several comparisons: the same 
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
             subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The
-            bounds of an F1, which is no mean and rises with both accuracies, are the F1 of their lower and upper bounds
+            bounds of an F1, which is no mean and rises with both accuracies, are the F1 of their lower and upper bounds. A
+            correlation is always resampled, and has no interval if all draws are alike
+
+Where a prompt has several items, as labelled pairs of four responses, these aren't independent: then nothing has Wilson's
+interval by items. Draws give each prompt a random weight (exponential: Rubin's Bayesian bootstrap), the same one in all
+subsets, so that no subset is ever empty; Wilson bounds are by the number of prompts.
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
@@ -18,16 +23,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.results.evaluation.benchmark import Array, MeanCells, Measure
 
 DRAWS = 1000
-LEVEL = 0.95
-MOST_RESAMPLED = 10_000
+LEVEL = 0.95  # the only level: `wilson` has its quantile as a constant
+MOST_RESAMPLED = 10_000  # beyond, the normal distribution's bounds agree to 0.002
 _CHUNK = 100  # draws at a time: of 10,000 items their weights are 8 MB
 _Z = 1.959963984540054  # of the normal distribution, for `LEVEL`
-_CLOSE = 1e-9
+_CLOSE = 1e-9  # sums of a million shares in float64 are right to 1e-10
 Measures = Callable[[MeanCells], list[Measure]]
+Prompts = npt.NDArray[np.uint64]
+"""Of each item a number of its prompt."""
 
 
 class Interval(NamedTuple):
@@ -44,6 +52,7 @@ class _Influence(NamedTuple):
     values: Array
     least: float
     most: float
+    prompts: Prompts
 
 
 def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
@@ -51,23 +60,35 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     return _with_counts({subset: _item_means(values) for subset, values in cells.items()}, cells, judged)
 
 
-def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
-    """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
+def intervals(
+    cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0, prompts: Mapping[str, Prompts] | None = None
+) -> dict[str, Interval]:
+    """The 95 % interval of each measure, by name; the same seed gives the same intervals.
+
+    `prompts` of the items by subset; without them each item has its own.
+    `cells` by subset, of shape (items, cells), NaN where an item lacks a cell. A measure that is NaN has bounds of NaN.
+    """
     means = mean_cells(cells, judged)
-    weights, moves = measure_weights(means, measures), _moves(means, measures)
+    prompts = prompts or _all_different(cells)
+    by_prompt = {subset: _prompts_of_cells(values, prompts[subset]) for subset, values in cells.items()}
+    weights, moves = measure_weights(means, measures), _moves(replace(means, cell_counts=by_prompt), measures)
+    unit = "prompts, " if repeat(prompts) else ""
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
-        resampled = resampled_means(cells, judged, np.random.default_rng(seed))
+        resampled = resampled_means(cells, judged, np.random.default_rng(seed), prompts)
         return {measure.name: measure.value for measure in measures(resampled)}
 
     def interval(measure: Measure) -> Interval:
         value, name = float(measure.value), measure.name
         if math.isnan(value):
             return Interval(math.nan, math.nan, "")
-        influences = _influences(cells, measure, weights.get(name))
-        if measure.is_share and _is_share(influences):
+        influences = _influences(cells, measure, weights.get(name), prompts)
+        is_pooled = measure.is_share and _is_share(influences)
+        if is_pooled and not repeat({str(number): influence.prompts for number, influence in enumerate(influences)}):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        if is_pooled:  # one share of all items, whose prompts may stand in several subsets
+            influences = [_pooled(influences)]
         is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
         if measure.is_share and not influences:
             is_constant = any(
@@ -76,20 +97,26 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
         if not is_constant and np.nanmax(draws()[name]) - np.nanmin(draws()[name]) > _CLOSE:
-            return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
+            return Interval(
+                *percentiles(draws()[name]),
+                f"bootstrap of {unit}{DRAWS} draws, seed {seed}" if unit else f"bootstrap of {DRAWS} draws, seed {seed}",
+            )
         if not measure.is_share and not influences:
             return Interval(
                 math.nan, math.nan, "no interval: all draws are alike, and a correlation has no bounds of subsets"
             )
         down, up = (math.hypot(*distances) for distances in zip(*moves[name].values(), strict=True))
         combined = _combined(value, influences) if influences else (max(0.0, value - down), min(1.0, value + up))
-        return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
+        return Interval(*combined, f"Wilson bounds of the subsets{' by prompts' * bool(unit)}, combined (MOVER)")
 
     return {measure.name: interval(measure) for measure in measures(means)}
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson's score interval of a share of `n` items; of a mean of values from 0 to 1 it is at least as wide as needed."""
+    """Wilson's 95 % score interval of a share of `n` items, or of a mean of values from 0 to 1, for which it is wide enough.
+
+    NaN without items. Source: E. B. Wilson, JASA 22 (1927).
+    """
     if not n > 0 or math.isnan(share):
         return math.nan, math.nan
     centre = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
@@ -104,9 +131,55 @@ def percentiles(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def resampled_means(cells: Mapping[str, Array], judged: bool, rng: np.random.Generator) -> MeanCells:
-    """Mean cells of `DRAWS` resamplings of the items of each subset."""
+def repeat(prompts: Mapping[str, Prompts]) -> bool:
+    """Whether a prompt stands more than once, in one subset or in several."""
+    stacked = np.concatenate(list(prompts.values()))
+    return len(np.unique(stacked)) < len(stacked)
+
+
+def effective(prompts: Prompts) -> float:
+    """Kish's effective number of items: those of one prompt count as one in the worst case."""
+    counts = np.unique(prompts, return_counts=True)[1].astype(float)
+    return float(counts.sum() ** 2 / (counts**2).sum())
+
+
+def resampled_means(
+    cells: Mapping[str, Array], judged: bool, rng: np.random.Generator, prompts: Mapping[str, Prompts]
+) -> MeanCells:
+    """Mean cells of `DRAWS` resamplings of the items of each subset, or of prompts where one has several items."""
+    if repeat(prompts):
+        return _with_counts(_by_prompt(cells, prompts, rng), cells, judged)
     return _with_counts({subset: _resampled(values, rng) for subset, values in sorted(cells.items())}, cells, judged)
+
+
+def _by_prompt(cells: Mapping[str, Array], prompts: Mapping[str, Prompts], rng: np.random.Generator) -> dict[str, Array]:
+    numbers, places = np.unique(np.concatenate([prompts[subset] for subset in cells]), return_inverse=True)
+    ends = np.cumsum([len(values) for values in cells.values()])
+    by_subset = dict(zip(cells, np.split(places, ends[:-1]), strict=True))
+    chunk = max(1, min(_CHUNK, 10**6 // len(places)))  # of a million items a draw at a time, in 30 s for all
+    draws: dict[str, list[Array]] = {subset: [] for subset in cells}
+    for start in range(0, DRAWS, chunk):
+        weights = rng.standard_exponential((min(chunk, DRAWS - start), len(numbers)))
+        for subset, values in cells.items():
+            draws[subset].append(_nan_means(values, weights[:, by_subset[subset]]))
+    return {subset: np.concatenate(chunks) for subset, chunks in draws.items()}
+
+
+def _all_different(cells: Mapping[str, Array]) -> dict[str, Prompts]:
+    starts = np.cumsum([0, *(len(values) for values in cells.values())])
+    return {
+        subset: np.arange(start, start + len(values), dtype=np.uint64)
+        for (subset, values), start in zip(cells.items(), starts[:-1], strict=True)
+    }
+
+
+def _prompts_of_cells(values: Array, prompts: Prompts) -> Array:
+    return np.array([len(np.unique(prompts[~np.isnan(column)])) for column in values.T])
+
+
+def _pooled(influences: list[_Influence]) -> _Influence:
+    values = np.concatenate([influence.values / influence.most for influence in influences])
+    return _Influence(values, 0.0, 1.0, np.concatenate([influence.prompts for influence in influences]))
 
 
 def _with_counts(means: Mapping[str, Array], cells: Mapping[str, Array], judged: bool) -> MeanCells:
@@ -150,30 +223,36 @@ def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
     }
 
 
-def _influences(cells: Mapping[str, Array], measure: Measure, weights: Mapping[str, Array] | None) -> list[_Influence]:
-    """What the items of each subset that counts add to a measure; empty without weights."""
+def _influences(
+    cells: Mapping[str, Array], measure: Measure, weights: Mapping[str, Array] | None, prompts: Mapping[str, Prompts]
+) -> list[_Influence]:
+    # Weights below 1e-6 are what probing leaves of a subset that the measure doesn't use.
     least = 0.0 if measure.is_share else -1.0
     return [
-        _influence(cells[subset], weight, least) for subset, weight in (weights or {}).items() if np.abs(weight).max() > 1e-6
+        _influence(cells[subset], weight, least, prompts[subset])
+        for subset, weight in (weights or {}).items()
+        if np.abs(weight).max() > 1e-6
     ]
 
 
-def _influence(values: Array, weights: Array, least: float) -> _Influence:
+def _influence(values: Array, weights: Array, least: float, prompts: Prompts) -> _Influence:
     """What each item of a subset adds, times the number of items; cells that an item lacks count as the subset's mean.
 
     Items that lack all of the measure's cells are none of its. `least`: of a cell, 0 of a credit, -1 of a correlation.
     """
     used = np.abs(weights) > 1e-6
-    values, weights = values[~np.isnan(values[:, used]).all(1)][:, used], weights[used]
+    is_its = ~np.isnan(values[:, used]).all(1)
+    values, weights, prompts = values[is_its][:, used], weights[used], prompts[is_its]
     means = _item_means(values)
+    # At the subset's mean, so that an item adds nothing to the spread of a cell that it lacks.
     filled = np.nan_to_num(np.where(np.isnan(values), means, values))
     lowest = np.where((filled < 0).any(0), -1.0, least)  # RewardBench 2 has a margin from -1 to 1 among credits
     ends = np.stack([weights * lowest, weights])
-    return _Influence(filled @ weights, float(ends.min(0).sum()), float(ends.max(0).sum()))
+    return _Influence(filled @ weights, float(ends.min(0).sum()), float(ends.max(0).sum()), prompts)
 
 
 def _is_share(influences: list[_Influence]) -> bool:
-    """Whether each item adds either nothing or the same as every other one: the measure is a share of the items."""
+    # Each item adds 0 or the whole weight of one item, which is the same in all subsets: right or wrong, and pooled.
     total = sum(len(influence.values) for influence in influences)
     return bool(influences) and all(
         abs(influence.most - len(influence.values) / total) < _CLOSE
@@ -184,11 +263,12 @@ def _is_share(influences: list[_Influence]) -> bool:
 
 
 def _combined(value: float, influences: list[_Influence]) -> tuple[float, float]:
-    """The squared distances of each subset's mean to its own bounds add up, as the subsets' items are independent."""
+    # MOVER: the subsets' items are independent, so the squared distances to the bounds add up.
     bounds = [(float(influence.values.mean()), *_bounded_mean(influence)) for influence in influences]
     # By distances and not by variances: Wilson's bounds are further away on the side of one half, and so are these.
     low = value - math.sqrt(sum((mean - low) ** 2 for mean, low, _ in bounds))
     high = value + math.sqrt(sum((high - mean) ** 2 for mean, _, high in bounds))
+    # No further than the measure itself can go, and never so that the value lies outside.
     least, most = sum(influence.least for influence in influences), sum(influence.most for influence in influences)
     return max(low, min(value, least)), min(high, max(value, most))
 
@@ -201,23 +281,25 @@ def _bounded_mean(influence: _Influence) -> tuple[float, float]:
     # 100 items of 0.25 or 0.75, as many of each, vary by 0.0625 where 100 of 0 or 1 vary by 0.25: they count as 400 items.
     reach = influence.most - influence.least
     scaled = (influence.values - influence.least) / reach
-    mean, variance = float(scaled.mean()), float(scaled.var())
-    counts_as = len(scaled) * (mean * (1 - mean) / variance if variance > _CLOSE else 1.0)
+    mean, numbers = float(scaled.mean()), np.unique(influence.prompts, return_inverse=True)[1]
+    # The variance of a mean whose items of one prompt go together; of items with a prompt each it is their own.
+    variance = float((np.bincount(numbers, scaled - mean) ** 2).sum()) / len(scaled)
+    is_varying = variance > _CLOSE
+    counts_as = len(scaled) * mean * (1 - mean) / variance if is_varying else effective(influence.prompts)
     low, high = wilson(mean, counts_as)
     return influence.least + reach * low, influence.least + reach * high
 
 
 def _resampled(values: Array, rng: np.random.Generator) -> Array:
-    """Mean cells of `DRAWS` resamplings, of shape (draws, cells)."""
     count = len(values)
     if count > MOST_RESAMPLED:
         return _normal_means(values, rng)
+    # Drawing n of n with replacement is a multinomial count of each item, and a mean is a product with these counts.
     chunks = [rng.multinomial(count, np.full(count, 1 / count), _CHUNK).astype(float) for _ in range(DRAWS // _CHUNK)]
     return np.concatenate([_nan_means(values, weights) for weights in chunks])
 
 
 def _normal_means(values: Array, rng: np.random.Generator) -> Array:
-    """Mean cells from the normal distribution of means over the items that have each cell, of shape (draws, cells)."""
     means, is_present = _item_means(values), ~np.isnan(values)
     residuals, counts = np.where(is_present, values - means, 0.0), np.maximum(is_present.sum(0), 1)
     # Of means, so over the square of the counts. `svd` below also takes a matrix without an inverse, as of two equal cells.

@@ -16,7 +16,7 @@ import numpy as np
 from pipelines.results.evaluation.benchmark import Array, GradedItem
 from pipelines.results.evaluation.statistics.intervals import wilson
 
-BINS = 10
+BINS = 10  # deciles: of 850 pairs 85 each, whose accuracy is known to 10 points
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,25 @@ class MarginReport:
 
 
 class Margins:
-    """The margins of all comparisons: 16 bytes each."""
+    """The margins of all comparisons: 16 bytes each.
+
+    Kept as arrays and not as objects: RM-Bench's 1,327 items have 11,943, a million labelled pairs 16 MB.
+    """
 
     def __init__(self) -> None:
         self._margins, self._items = array("d"), array("q")
         self._count = 0
 
     def add(self, item: GradedItem) -> None:
-        """Take in the comparisons of a graded item."""
         self._margins.extend(item.margins)
         self._items.extend([self._count] * len(item.margins))
-        self._count += bool(item.margins)
+        self._count += bool(item.margins)  # an item without comparisons, as of Ties, isn't one of these
 
     def report(self) -> MarginReport | None:
-        """What the margins come to; None without comparisons."""
+        """What the margins come to; None without comparisons.
+
+        Bins have about as many comparisons each, and fewer bins where margins are equal.
+        """
         if not self._margins:
             return None
         margins, items = np.frombuffer(self._margins), np.frombuffer(self._items, np.int64)
@@ -79,6 +84,7 @@ class Margins:
         edges = np.unique(np.quantile(sizes, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         places = np.searchsorted(edges, sizes)  # equal margins are in one bin, so that there may be fewer than ten
         bins = [_bin(margins[places == decile], items[places == decile]) for decile in np.unique(places)]
+        # Weighted by comparisons, as bins of equal margins may be far larger than a tenth.
         distances = [entry.comparisons * abs(entry.accuracy - entry.expected) for entry in bins]
         noise = sum(_noise(sizes[places == decile]) for decile in np.unique(places))
         ece = sum(distances) / len(margins) if sizes.any() else None
@@ -113,7 +119,7 @@ def _bin(margins: Array, items: np.ndarray[Any, np.dtype[np.int64]]) -> MarginBi
 
 
 def _noise(sizes: Array) -> float:
-    """The mean distance of a bin's number of right ones from its expectation, by the normal distribution."""
+    # E|X - np| of a sum of Bernoullis is sqrt(2 / pi) standard deviations: what a perfect model's ECE would be by chance.
     chances = _sigmoid(sizes)
     return math.sqrt(2 / math.pi * float((chances * (1 - chances)).sum()))
 

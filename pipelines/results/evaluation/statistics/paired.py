@@ -7,26 +7,26 @@ items with several comparisons the sign test). The difference of a figure is dra
 """
 
 import itertools
-import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from scipy.special import bdtr
 
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.results.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
 from pipelines.results.evaluation.item_matching import EvaluatedModel, check_fit, unmatched_text, with_keys
 from pipelines.results.evaluation.statistics.intervals import (
     DRAWS,
+    Prompts,
+    effective,
     mean_cells,
     measure_weights,
     percentiles,
+    repeat,
     resampled_means,
     wilson,
 )
@@ -83,22 +83,19 @@ class PairedComparison:
 def exact_p(first: int, second: int) -> float:
     """The two-sided exact p-value of McNemar's test: of a fair coin, `first` heads and `second` tails or more uneven.
 
-    Right to 9 digits for a million items, in time that grows with their number: whole binomials take minutes of 20,000.
+    1.0 where no item is discordant. Right to 8 digits for a million items.
     """
-    n, fewer = first + second, min(first, second)
-    # The tail is C(n, fewer) + C(n, fewer - 1) + ... over 2**n. Its terms are taken relative to the first, each from the one
-    # before (C(n, k - 1) / C(n, k) = k / (n - k + 1)), so that none overflows. 8 to 2: 2 * (45 + 10 + 1) / 1024 = 0.109.
-    ways = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
-    relative = itertools.accumulate((wins / (n - wins + 1) for wins in range(fewer, 0, -1)), operator.mul, initial=1.0)
-    return min(1.0, 2 * math.exp(ways - n * math.log(2)) * math.fsum(relative))
+    # A fair coin's binomial distribution is symmetric, so both tails are alike; `bdtr` is its cumulative function.
+    # `scipy.stats.binomtest` does the same, and its import takes longer than many an evaluation.
+    return min(1.0, 2 * float(bdtr(min(first, second), first + second, 0.5)))
 
 
 def compare_models(
-    benchmark: Benchmark, models: Sequence[EvaluatedModel], seed: int, disagreements: pq.ParquetWriter
-) -> list[PairedComparison]:
-    """Compare every two models, and write the items on which any of them disagree. No comparison without common grades.
+    benchmark: Benchmark, models: Sequence[EvaluatedModel], seed: int
+) -> tuple[list[PairedComparison], pa.Table]:
+    """Compare every two models; beside it the items on which any of them disagree. No comparison without common grades.
 
-    Raises `SettingsError` for models of other data.
+    A disagreement has the credit by every model that has a grade. Raises `SettingsError` for models of other data.
     """
     keyed = with_keys(models)
     pairs = list(itertools.combinations(keyed, 2))
@@ -106,33 +103,35 @@ def compare_models(
         check_fit(f"{first.name} and {second.name} on {benchmark.name}", first, second)
     with connect() as connection:
         comparisons = [_compare(connection, benchmark, first, second, seed) for first, second in pairs]
-        _write_disagreements(connection, benchmark, keyed, disagreements)
-    return [comparison for comparison in comparisons if comparison is not None]
-
-
-def disagreement_writer(path: Path) -> pq.ParquetWriter:
-    """The file of items on which models disagree: a line each, with the credit by every model that has a grade."""
-    return pq.ParquetWriter(path, _SCHEMA, compression="zstd")
+        disagreements = _disagreements(connection, benchmark, keyed)
+    return [comparison for comparison in comparisons if comparison is not None], disagreements
 
 
 def _compare(
     connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel, seed: int
 ) -> PairedComparison | None:
     width = len(benchmark.cells)
+    # Shape (items, 2 * cells + 1) by subset: the first model's cells, then the second's, and the number of the prompt.
     cells = _common_cells(connection, benchmark, first, second)
     if not cells:
         return None
     of_first = {subset: values[:, :width] for subset, values in cells.items()}
-    of_second = {subset: values[:, width:] for subset, values in cells.items()}
+    of_second = {subset: values[:, width : 2 * width] for subset, values in cells.items()}
     # Both models' cells of an item are side by side, so each draw takes the same items of both, and what makes an item hard
     # for both drops out of the difference.
-    draws = resampled_means(cells, False, np.random.default_rng(seed))
+    prompts = {subset: values[:, -1].astype(np.uint64) for subset, values in cells.items()}
+    cells = {subset: values[:, :-1] for subset, values in cells.items()}
+    draws = resampled_means(cells, False, np.random.default_rng(seed), prompts)
+    share = effective(np.concatenate(list(prompts.values()))) / sum(map(len, cells.values()))
+    unit, test = ("of prompts", "sign-flip test by prompt") if repeat(prompts) else ("within subsets", "McNemar (sign test)")
     sides = [
         _figures(benchmark, mean_cells(cells, False), model, position) for position, model in enumerate((first, second))
     ]
     spreads = [_figures(benchmark, draws, model, position) for position, model in enumerate((first, second))]
     differences = tuple(
-        _difference(figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        _difference(
+            figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value, share
+        )
         for name, figure in sides[0].items()
         if name in sides[1] and np.isfinite(figure.value - sides[1][name].value)
     )
@@ -144,39 +143,40 @@ def _compare(
         unmatched_text({first.name: first, second.name: second}),
         differences,
         _splits(
-            item_credits(benchmark, of_first, judged=first.judged), item_credits(benchmark, of_second, judged=second.judged)
+            item_credits(benchmark, of_first, judged=first.judged),
+            item_credits(benchmark, of_second, judged=second.judged),
+            prompts,
         ),
-        f"differences: paired bootstrap of {DRAWS} draws within subsets, seed {seed}, or Wilson's bound where no item "
-        "differs; p: exact McNemar (sign test), not corrected for the number of comparisons",
+        f"differences: paired bootstrap of {DRAWS} draws {unit}, seed {seed}, or Wilson's bound where no item differs; "
+        f"p: exact {test}, not corrected for the number of comparisons",
     )
 
 
 def _common_cells(
     connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel
 ) -> dict[str, Array]:
-    """The cells of items that both have a grade for, by subset: the first model's, then the second's."""
     names = [f'{side}."{cell}"' for side in ("a", "b") for cell in benchmark.cells]
     columns = ", ".join(f"{name} as c{position}" for position, name in enumerate(names))
     connection.register("first_items", first.items)
     connection.register("second_items", second.items)
     table = connection.sql(
-        f"""select a.subset, {columns} from first_items a join second_items b using (key, subset)
+        f"""select a.subset, {columns}, dense_rank() over (order by a.prompt) as prompt
+        from first_items a join second_items b using (key, subset)
         where a.reason is null and b.reason is null order by a.subset, a.row"""
     ).to_arrow_table()
     return _cells_by_subset(table, table.column_names[1:])
 
 
 def _cells_by_subset(table: pa.Table, names: Sequence[str]) -> dict[str, Array]:
-    """Columns of a table that is sorted by its subsets, of shape (items, cells); NaN where they are null."""
     if not len(table):
         return {}
+    # Null becomes NaN, by which means leave an item out of the cells that it lacks.
     values = np.stack([table[name].to_numpy(zero_copy_only=False).astype(float) for name in names], axis=1)
     subsets, starts = np.unique(table["subset"].to_numpy(zero_copy_only=False).astype(str), return_index=True)
     return dict(zip(map(str, subsets), np.split(values, starts[1:]), strict=True))
 
 
 def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, place: int) -> dict[str, Measure]:
-    """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
     width = len(benchmark.cells)
     by_subset, cell_counts = (
         {subset: cells[..., place * width : (place + 1) * width] for subset, cells in of_both.items()}
@@ -186,10 +186,10 @@ def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, plac
     return {figure.name: figure for figure in figures}
 
 
-def _difference(measure: Measure, value: float, draws: Array) -> Difference:
-    """The percentiles of the draws; where no draw differs, Wilson's bound of how many of `n` items differ if none does."""
+def _difference(measure: Measure, value: float, draws: Array, share: float) -> Difference:
+    # Models that never differ on 20 items may still do so on others: by Wilson's bound of 0 of 20 on up to 16 % of them.
     low, high = percentiles(draws)
-    least = wilson(0.0, measure.n)[1] if high - low < 1e-9 else 0.0
+    least = wilson(0.0, share * measure.n)[1] if high - low < 1e-9 else 0.0
     return Difference(measure.name, value, low - least, high + least)
 
 
@@ -206,6 +206,7 @@ def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bo
 
 
 def _credit(values: Array, weights: Array | None) -> Array:
+    # The headline isn't a weighted sum (an F1), or doesn't count this subset.
     if weights is None or np.abs(weights).sum() == 0:
         return values[:, 0]
     used = np.abs(weights) > 0
@@ -213,41 +214,62 @@ def _credit(values: Array, weights: Array | None) -> Array:
     return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
 
 
-def _splits(first_credits: Mapping[str, Array], second_credits: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
+def _splits(
+    first_credits: Mapping[str, Array], second_credits: Mapping[str, Array], prompts: Mapping[str, Prompts]
+) -> tuple[CreditSplit, ...]:
+    # Credits are sums of weights such as 1/9, and equal ones differ in their last bits.
     signs_by_subset = {
         subset: np.sign(np.round(first_credits[subset] - second_credits[subset], 9)) for subset in first_credits
     }
     graded = {subset: signs[~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
-    by_subset = [_split(subset, signs) for subset, signs in graded.items() if len(signs)]
-    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
+    of_graded = {subset: prompts[subset][~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
+    by_subset = [_split(subset, signs, of_graded[subset]) for subset, signs in graded.items() if len(signs)]
+    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())), np.concatenate(list(of_graded.values())))
     return (overall, *(by_subset if len(by_subset) > 1 else []))
 
 
-def _split(subset: str, signs: Array) -> CreditSplit:
+def flip_p(signs: Array, prompts: Prompts) -> float:
+    """The two-sided exact p of items that are +1, -1 or 0, where the sign of each prompt's sum is that of a fair coin.
+
+    With one item a prompt it is McNemar's. Right to 1e-13.
+    """
+    leads = np.bincount(np.unique(prompts, return_inverse=True)[1], signs).round().astype(int)
+    sizes, counts = np.unique(np.abs(leads[leads != 0]), return_counts=True)
+    if len(sizes) < 2:
+        return exact_p(int((leads > 0).sum()), int((leads < 0).sum()))
+    total, ahead = int(sizes @ counts), int(leads[leads > 0].sum())
+    # The generating function of the sum on heads, a factor of (1 + z^size) / 2 a prompt, at the roots of unity.
+    roots = np.exp(-2j * np.pi * np.arange(total + 1) / (total + 1))
+    factors = [((1 + roots**size) / 2) ** count for size, count in zip(sizes, counts, strict=True)]
+    chances = np.fft.ifft(np.prod(factors, axis=0)).real
+    return float(min(1.0, max(0.0, 2 * chances[: min(ahead, total - ahead) + 1].sum())))
+
+
+def _split(subset: str, signs: Array, prompts: Prompts) -> CreditSplit:
     first, second = int((signs > 0).sum()), int((signs < 0).sum())
-    return CreditSplit(subset, len(signs), first, second, exact_p(first, second))
+    return CreditSplit(subset, len(signs), first, second, flip_p(signs, prompts))
 
 
-def _write_disagreements(
-    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, models: Sequence[EvaluatedModel], writer: pq.ParquetWriter
-) -> None:
-    """Write the items that some models have more credit for than others; models without a grade for one don't count."""
-    for name, model in enumerate(models):
-        connection.register(f"credits{name}", credits_table(benchmark, model.items, judged=model.judged))
+def _disagreements(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, models: Sequence[EvaluatedModel]
+) -> pa.Table:
+    for position, model in enumerate(models):
+        connection.register(f"credits{position}", credits_table(benchmark, model.items, judged=model.judged))
     connection.register("names", pa.table({"model": range(len(models)), "name": [model.name for model in models]}))
     union = " union all ".join(f"select {position} as model, * from credits{position}" for position in range(len(models)))
+    # By the first model's place of an item, as others may have it elsewhere. Equal credits may differ in their last bits.
     rows = connection.sql(
         f"""select '{benchmark.name}' as benchmark, arg_min(row, model) as row, subset,
             map_from_entries(list((name, credit) order by model)) as credits
         from ({union}) join names using (model) where key is not null
         group by key, subset having max(credit) - min(credit) > 1e-9 order by subset, row"""
-    ).to_arrow_reader(10_000)
-    for batch in rows:
-        writer.write_batch(batch.cast(_SCHEMA))
+    )
+    return rows.to_arrow_table().cast(_SCHEMA)
 
 
 def credits_table(benchmark: Benchmark, items: pa.Table, *, judged: bool) -> pa.Table:
     """The row, the subset, the key and the credit of each item that has one. `judged`: as `item_credits`."""
+    # Sorted as `_cells_by_subset` and the join of credits to rows below need it.
     table = items.filter(pc.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
     cells = _cells_by_subset(table, benchmark.cells)
     credit = item_credits(benchmark, cells, judged=judged) if cells else {}

@@ -23,8 +23,9 @@ from pipelines.results.evaluation.benchmark import Benchmark, Item
 from pipelines.results.evaluation.statistics.intervals import wilson
 
 _GRID = 10**6  # votes that are nearer to each other than a millionth are equal
+# Sums that are kept apart. Votes on a scale of whole numbers have a few hundred; those that are means of probabilities may
+# have 2**votes, and a curve without some of its points is better than an evaluation that doesn't end.
 _MOST_SUMS = 50_000
-"""Different sums of drawn votes that are kept apart. Votes on a scale of whole numbers have a few hundred."""
 Sums = Mapping[int, int]
 
 
@@ -42,7 +43,7 @@ class VoteRules(NamedTuple):
 
     @property
     def in_order(self) -> int:
-        """Votes on a pair in the order of the row; those in swapped order come after them."""
+        # Of an odd number one more in the row's order; the swapped ones come after these.
         return self.votes - self.votes // 2
 
 
@@ -99,7 +100,6 @@ def judge_rules(identity: Mapping[str, Any]) -> VoteRules | None:
 
 
 def _judge(identity: Mapping[str, Any]) -> Judge | None:
-    """The judge of a run, as it is asked; None of a reward head."""
     recorded, family = identity.get("judge"), families().get(str(identity.get("family")))
     if recorded is None or not isinstance(family, Judge):
         return None
@@ -108,7 +108,10 @@ def _judge(identity: Mapping[str, Any]) -> Judge | None:
 
 
 class Votes:
-    """Collects the votes of items: a few sums for each."""
+    """Collects the votes of items.
+
+    Memory doesn't grow with the items: sums of shares from 0 to 1, one for each number of votes and kind of agreement.
+    """
 
     def __init__(self, rules: VoteRules, benchmark: Benchmark) -> None:
         self._rules = rules
@@ -118,12 +121,12 @@ class Votes:
         self._items: Counter[str] = Counter()
 
     def watch(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items as they are, each taken in on its way."""
         for item in items:
             self._add(item)
             yield item
 
     def _add(self, item: Item) -> None:
+        # The curve is the chance that one response is ahead of the other: items with more of them have none.
         if len(item.rewards) != 2 or item.missing or (first_is_right := self._first_is_right(item)) is None:
             return
         first, second = (_on_grid(item.votes.get(name, ())) for name in item.rewards)
@@ -135,14 +138,18 @@ class Votes:
             self._items[name] += 1
 
     def _first_is_right(self, item: Item) -> bool | None:
-        """Whether the first response is the right one by the benchmark; None if it grades no right against a wrong one."""
+        # Asked of the benchmark itself, by grading the item as if the first response were ahead: labels are read in one
+        # place.
         first, second = item.rewards
         with_first_ahead = replace(item, rewards={first: 1.0, second: 0.0}, games=None)
         margins = [margin for graded in self._benchmark.grade([with_first_ahead]) for margin in graded.margins]
         return margins[0] > 0 if margins else None
 
     def report(self) -> VoteReport | None:
-        """What the votes come to; None without an item all of whose votes could be read."""
+        """Vote statistics; None if no item had all its votes read.
+
+        Items that lack a vote are left out of all shares, so that every point of the curve is of the same items.
+        """
         if not self._items:
             return None
         votes = {_curve_name(count): count for count in counted(self._rules.votes)}
@@ -167,12 +174,15 @@ def counted(most: int) -> list[int]:
 
 def drawn_sums(votes: Sequence[int], count: int) -> Sums:
     """How many of the ways to draw `count` votes have each sum. Raises `OverflowError` if there are too many sums."""
+    # Order doesn't matter, so equal ballots meet in the cache.
     return _drawn_sums(tuple(sorted(Counter(votes).items())), count)
 
 
 @functools.lru_cache(maxsize=4096)
 def _drawn_sums(votes: tuple[tuple[int, int], ...], count: int) -> Sums:
     """By value and multiplicity: of `times` equal votes, `picks` can be drawn in binomial(times, taken) ways."""
+    # The generating function of the sums, one distinct value at a time: 32 votes of five grades are 5 steps, not 2**32
+    # draws.
     sums: Counter[tuple[int, int]] = Counter({(0, 0): 1})  # (votes drawn, their sum) -> ways
     for value, times in votes:
         longer: Counter[tuple[int, int]] = Counter()
@@ -187,26 +197,22 @@ def _drawn_sums(votes: tuple[tuple[int, int], ...], count: int) -> Sums:
 
 def win_chance(first: Sums, second: Sums, first_weight: int = 1, second_weight: int = 1) -> float:
     """The chance that a sum of `first`, times its weight, is greater than one of `second`; half of it for equal ones."""
-    values = np.array(sorted(second), float) * second_weight
-    ways = np.array([second[value] for value in sorted(second)], object)
-    below = np.concatenate([[0], np.cumsum(ways)])  # below[i]: the ways of all values before the i-th
-    won = 0
-    for value, times in first.items():
-        less = int(np.searchsorted(values, value * first_weight, "left"))
-        up_to = int(np.searchsorted(values, value * first_weight, "right"))
-        # The ways that are less, and those that are less or equal: twice what is won, with a half for each equal one.
-        won += times * (below[less] + below[up_to])
-    # Exact integers up to here: binomial coefficients of 128 votes have 37 digits.
-    return float(won / (2 * sum(first.values()) * below[-1]))
+    # Binomial coefficients of 128 votes have 37 digits. As floats they lose all but 16, in sums of positive terms alone.
+    values, ways = np.array(sorted(second.items()), float).T
+    sums, times = np.array(sorted(first.items()), float).T
+    below = np.append(0.0, ways.cumsum())  # below[i]: the ways of all values before the i-th
+    less, up_to = (np.searchsorted(values * second_weight, sums * first_weight, side) for side in ("left", "right"))
+    # The ways that are less, and those that are less or equal: twice what is won, with a half for each equal one.
+    return float(times @ (below[less] + below[up_to]) / (2 * times.sum() * below[-1]))
 
 
 def _shares(
     rules: VoteRules, first: Sequence[int], second: Sequence[int], first_is_right: bool
 ) -> Iterator[tuple[str, float]]:
-    """Each share of an item by its name, from 0 to 1."""
     for count in counted(rules.votes):
         try:
             chance = _first_wins(rules, first, second, count)
+        # That number of votes lacks this item, and `items` of its share says so; the largest, all votes, has one sum.
         except OverflowError:
             continue
         yield _curve_name(count), chance if first_is_right else 1 - chance
@@ -214,6 +220,7 @@ def _shares(
         if rules.votes > 1:
             yield "two votes rank alike", _alone_agree(first, second)
         return
+    # By who wins in each vote and not by how far: agreement is of verdicts.
     leads = np.sign(np.subtract(first, second)).astype(int).tolist()
     if rules.shows is Shows.ALL or rules.votes == 1:
         if rules.votes > 1:
@@ -228,6 +235,7 @@ def _shares(
     ):
         right = _share_of_wins(votes)
         yield f"right response shown {place}: its share of votes", right if first_is_right else 1 - right
+    # In swapped votes the second response is shown first, and a lead is the first's: its share is turned round.
     yield "votes for the response shown first", (_share_of_wins(in_order) + 1 - _share_of_wins(swapped)) / 2
     yield "both orders rank alike", sum(a == b for a in in_order for b in swapped) / (len(in_order) * len(swapped))
     if len(in_order) > 1:
@@ -250,6 +258,7 @@ def _first_wins(rules: VoteRules, first: Sequence[int], second: Sequence[int], c
         return sum(win_chance(drawn_sums(votes, 1), zero) for votes in orders) / len(orders)
     first_count, second_count = count - count // 2, count // 2
     # Each order counts as the mean of its votes: sums of three and of two votes compare as 2 to 3.
+    # The lead of the first order plus that of the second: won if the one is greater than the other's negative.
     negated = {-total: ways for total, ways in drawn_sums(swapped, second_count).items()}
     return win_chance(drawn_sums(in_order, first_count), negated, second_count, first_count)
 
@@ -259,13 +268,13 @@ def _share_of_wins(leads: Sequence[int]) -> float:
 
 
 def _same_order(leads: Sequence[int]) -> float:
-    """The share of pairs of votes with equal verdicts."""
-    equal_pairs = sum(times * (times - 1) for times in Counter(leads).values())
+    equal_pairs = sum(times * (times - 1) for times in Counter(leads).values())  # ordered pairs, without a vote and itself
     return equal_pairs / (len(leads) * (len(leads) - 1))
 
 
 def _alone_agree(first: Sequence[int], second: Sequence[int]) -> float:
-    """The share of pairs of verdicts, of four different votes, that rank the two responses alike."""
+    # Verdict (i, j) compares vote i on the first response with vote j on the second. Two verdicts are independent only if
+    # they share no vote: n**2 * (n - 1)**2 ordered pairs.
     verdicts = np.sign(np.subtract.outer(np.array(first), np.array(second)))
     equal_pairs = 0
     for sign in (-1, 0, 1):

@@ -17,6 +17,7 @@ Source: NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py; docs/us
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.nemo_template import END, check, render_prompt
@@ -56,30 +57,26 @@ def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
         yield {"prompt": render_prompt(candidate.context, system=""), "response": candidate.text + END, "preference": side}
 
 
+_pair_format = partial(PairFormat, check=check, reserved=_RESERVED)
+
 FORMATS = (
-    PairFormat(
+    _pair_format(
         name="nemo-aligner-dpo",
         about="NeMo-Aligner's DPO: messages",
         source=f"{_SOURCE}, DPOModelDataset",
         rows=_dpo,
-        check=check,
-        reserved=_RESERVED,
     ),
-    PairFormat(
+    _pair_format(
         name="nemo-aligner-rpo",
         about="NeMo-Aligner's RPO: messages, and the two rewards that its target is made of",
         source=f"{_SOURCE}, DPOModelDataset",
         rows=_rpo,
-        check=check,
-        reserved=_RESERVED,
     ),
-    PairFormat(
+    _pair_format(
         name="nemo-aligner-rm",
         about="NeMo-Aligner's Bradley-Terry reward model: two lines a pair in NeMo's template, the chosen one first",
         source=f"{_SOURCE}, RewardModelDataset",
         rows=_reward,
-        check=check,
-        reserved=_RESERVED,
     ),
     ResponseFormat(
         name="nemo-aligner-kto",

@@ -16,6 +16,7 @@ gpt_sft_chat_dataset.py.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from actors.models.attributes import ATTRIBUTES, SYSTEM_TURN, UNTRAINED
 from actors.records import Message, Role
@@ -25,8 +26,7 @@ from pipelines.results.exports.trainer_format import Labels, ResponseFormat, Row
 from pipelines.results.exports.trainer_messages import Refusal, threads, with_first_system
 
 ORDER = (*UNTRAINED, *ATTRIBUTES)
-MISSING = -100.0
-"""training_rm.yaml, model.regression.loss_mask_val."""
+MISSING = -100.0  # `model.regression.loss_mask_val` of the trainer's training_rm.yaml: no loss is computed there
 
 _SOURCE = "NVIDIA/NeMo-Aligner@af2b3bd9, examples/nlp/data/steerlm"
 _RESERVED = ("conversations", "system", "mask", "type", "text", "label", "messages", "tools", "metadata")
@@ -69,23 +69,19 @@ def _check(candidate: Candidate) -> Refusal | None:
     return check(candidate) or (None if has_user_turn else Refusal.NO_USER_TURN)
 
 
+_format = partial(ResponseFormat, check=_check, needs_scores=ATTRIBUTES, reserved=_RESERVED)
+
 FORMATS = (
-    ResponseFormat(
+    _format(
         name="steerlm",
         about="NeMo-Aligner's SteerLM: conversations whose judged turns have a label",
         source=f"{_SOURCE}/preprocess_helpsteer2_data.py, attribute_annotate.py",
         rows=_steerlm,
-        check=_check,
-        needs_scores=ATTRIBUTES,
-        reserved=_RESERVED,
     ),
-    ResponseFormat(
+    _format(
         name="steerlm-regression",
         about="NeMo-Aligner's regression reward model: a judged turn and nine numbers, in NeMo's template",
         source=f"{_SOURCE}/process_to_regression_format.py",
         rows=_regression,
-        check=_check,
-        needs_scores=ATTRIBUTES,
-        reserved=_RESERVED,
     ),
 )

@@ -17,8 +17,8 @@ from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_format import PairFormat, Row
 from pipelines.results.exports.trainer_messages import Refusal, answer, messages
 
+# Its loader drops all other columns when it maps rows to these.
 _RESERVED = ("prompt", "chosen", "rejected", "reject", "margin", "extra", "chosen_reward", "rejected_reward")
-"""Its loader drops all other columns when it maps rows to these."""
 
 
 def _messages(pair: PreferencePair) -> Iterator[Row]:

@@ -14,6 +14,7 @@ Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto,sft}_trainer.py of 1.1
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
@@ -35,8 +36,8 @@ _RESERVED = (
     *("prompt_ids", "chosen_ids", "rejected_ids", "completion_ids", "KL_completion_ids"),
     *("ref_chosen_logps", "ref_rejected_logps", "ref_logps", "ref_KL_logps"),
 )
+# Conversations are read by open-instruct and NeMo-RL, too, which know these columns besides.
 SFT_RESERVED = (*_RESERVED, "task_name", "dataset", "ground_truth", "attention_mask")
-"""Of conversations: those of open-instruct and NeMo-RL, which read them too, besides."""
 
 
 def _explicit(pair: PreferencePair) -> Iterator[Row]:
@@ -77,43 +78,30 @@ def _sft_turns(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
         yield {"prompt": messages(candidate.context), "completion": [answer(candidate)], **tools(candidate)}
 
 
+_pair_format = partial(PairFormat, source=_SOURCE, calls=True, reserved=_RESERVED)
+_response_format = partial(ResponseFormat, source=_SOURCE, calls=True, reserved=_RESERVED)
+
 # A prompt without a question is refused: TRL would continue the last turn if it is the assistant's, and fail otherwise.
 FORMATS = (
-    PairFormat(
+    _pair_format(
         name="trl",
         about="TRL's preference rows with an explicit prompt: DPOTrainer (RewardTrainer would use `margin` in its loss)",
-        source=_SOURCE,
         rows=_explicit,
         check=refuse_no_question,
-        calls=True,
-        reserved=_RESERVED,
     ),
-    PairFormat(
+    _pair_format(
         name="trl-implicit",
         about="TRL's preference rows of whole conversations: DPOTrainer (RewardTrainer would use `margin` in its loss)",
-        source=_SOURCE,
         rows=_implicit,
         check=refuse_no_question,
-        calls=True,
-        reserved=_RESERVED,
     ),
-    PairFormat(
-        name="trl-reward",
-        about="TRL's RewardTrainer, whose loss then has a margin",
-        source=_SOURCE,
-        rows=_reward,
-        calls=True,
-        reserved=_RESERVED,
-    ),
-    ResponseFormat(
+    _pair_format(name="trl-reward", about="TRL's RewardTrainer, whose loss then has a margin", rows=_reward),
+    _response_format(
         name="kto",
         about="TRL's KTOTrainer: responses that are desirable or not",
-        source=_SOURCE,
         rows=_kto,
         check=refuse_no_question,
         needs_threshold=True,
-        calls=True,
-        reserved=_RESERVED,
     ),
     ResponseFormat(
         name="sft",
@@ -124,13 +112,10 @@ FORMATS = (
         calls=True,
         reserved=SFT_RESERVED,
     ),
-    ResponseFormat(
+    _response_format(
         name="sft-turns",
         about="TRL's SFTTrainer, whose loss is on the kept turn alone: a row for each, whose prompt is the turns before it",
-        source=_SOURCE,
         rows=_sft_turns,
         check=refuse_no_question,
-        calls=True,
-        reserved=_RESERVED,
     ),
 )

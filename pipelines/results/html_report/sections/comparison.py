@@ -2,74 +2,49 @@
 
 from typing import Any
 
-import numpy as np
-
-from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, WITHIN_ROW
-from pipelines.results.html_report.responses import TEXT_MARK, Responses
-from pipelines.results.html_report.sections.correlations import spearman
+from actors.errors import SettingsError
+from pipelines.folders.run_folder.columns import REWARD, WITHIN_ROW
+from pipelines.results.comparison import matched
+from pipelines.results.comparison.sides import MATCHED_BY, REWARD_NAME, load, matching_of
+from pipelines.results.html_report.responses import Responses
 from pipelines.results.html_report.sections.outputs import distribution
+from pipelines.settings.filter_settings import ChoiceSettings
 
-_POINTS = 2_000
-_KEYS = (ROW, RESPONSE, PROMPT_HASH)
+_POINTS = 2_000  # of more, a scatter chart is one blot, and the page grows by up to 40 bytes a point
 
 
 def comparison(first: Responses, second: Responses) -> dict[str, Any]:
     """Distributions of both rewards over common bins, and the rank correlation over the responses that both scored.
 
-    A response is the same if its row, its name and its prompt are, in a file that both have, and what a policy drew if its
-    text is, from any file (`by_text`).
-    `unmatched` says why responses can't be compared one by one, if they can't; `same_files` whether the input files are the
-    same.
+    Responses are the same where `assay diff` says so. `rho` is None where it isn't defined: `why_not` says why.
     """
     sides = [distribution(side, side.folder, side.name(REWARD)) for side in (first, second)]
     ends = [side["ends"] for side in sides if side["count"]]
     if ends:
+        # Each side has chosen its own bins. Shares are only comparable over the same ones, so both are counted again.
         common = min(low for low, _ in ends), max(high for _, high in ends)
         sides = [distribution(side, side.folder, side.name(REWARD), common) for side in (first, second)]
-    unmatched, by_text = _why_unmatched(first, second), first.columns.drawn
-    pairs = _pairs(first, second, by_text=by_text) if unmatched is None else np.empty((0, 2))
-    return {
-        "sides": sides,
-        "common": len(pairs),
-        "rho": spearman(pairs[:, 0], pairs[:, 1]) if len(pairs) else None,
-        "points": pairs[:_POINTS].T.tolist(),
-        "unmatched": unmatched,
-        "by_text": by_text,
-        "same_files": _files(first) == _files(second),
-    }
+    return {"sides": sides, **_ranks(first, second)}
 
 
-def _why_unmatched(first: Responses, second: Responses) -> str | None:
+def _ranks(first: Responses, second: Responses) -> dict[str, Any]:
     if first.columns.within_row or second.columns.within_row:
-        return WITHIN_ROW
-    if first.columns.drawn != second.columns.drawn:
-        return "a policy drew those of one folder, and those of the other may be others under the same names"
-    if not first.columns.drawn and not _files(first) & _files(second):
-        return "no file of one is a file of the other, under the same name; `assay diff` compares equal texts"
-    return None
-
-
-def _pairs(first: Responses, second: Responses, *, by_text: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The rewards of the responses that both scored, in an order of their hash; shape (responses, 2)."""
-    keys = {f"key_{key}": [side.name(key) for side in (first, second)] for key in _KEYS}
-    if by_text:
-        keys["key_text"] = [TEXT_MARK, TEXT_MARK]
-    selected = ", ".join(f"{theirs} as {key}" for key, (_, theirs) in keys.items())
-    first.connection.register(
-        "others", second.connection.sql(f"select {selected}, {second.name(REWARD)} as other from parts").to_arrow_table()
-    )
-    joined = " and ".join(f"parts.{ours} = others.{key}" for key, (ours, _) in keys.items())
-    files = [name for name, *_ in (_files(first) if by_text else _files(first) & _files(second))]
-    reward = f"parts.{first.name(REWARD)}"
-    columns = first.connection.execute(
-        f"select {reward} as first, others.other as second from parts join others on {joined} "
-        f"where {reward} is not null and others.other is not null "
-        f"and list_contains(?, regexp_replace(others.key_{ROW}, ':[^:]*$', '')) "
-        f"order by md5_number_lower(others.key_{ROW} || others.key_{RESPONSE}), others.key_{ROW}",
-        [files],
-    ).fetchnumpy()
-    return np.stack([np.asarray(columns[name], dtype=np.float64) for name in ("first", "second")], axis=1)
-
-
-def _files(responses: Responses) -> set[tuple[str, int, str]]:
-    return {(file.name, file.size, file.fingerprint) for file in responses.corpus.manifest.files}
+        return {"rho": None, "why_not": WITHIN_ROW}
+    try:
+        matching = matching_of(first.corpus, second.corpus)
+    except SettingsError as error:  # texts are needed and weren't kept: the rest of the page is right without them
+        return {"rho": None, "why_not": str(error)}
+    with matched.database() as connection:
+        load(connection, {"first": first.corpus, "second": second.corpus}, matching, [REWARD_NAME], ChoiceSettings())
+        matched.match(connection, 1)
+        count, rho = matched.rank(connection, 0), matched.spearman(connection)
+        # An order that nothing of the rewards decides, and the same in every run.
+        columns = connection.sql(f"select a, b from moves order by hash(a_part_at, a_row_at) limit {_POINTS}").fetchnumpy()
+    return {
+        "common": count,
+        "rho": rho,
+        "points": [columns[side].tolist() for side in "ab"],
+        "matched_by": MATCHED_BY[matching.by],
+        "why_not": f"{count:,} responses, matched by {MATCHED_BY[matching.by]}, have a reward in both, and "
+        + ("it takes two" if count < 2 else "one of the folders has a single value"),
+    }

@@ -1,4 +1,4 @@
-"""Whether the reward is of something else than quality: its correlation with length, form, script, language and turns."""
+"""Whether the reward is of something else than quality: its correlation with length, form, language and turns."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -6,14 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata, spearmanr
 
 from pipelines.folders.run_folder.columns import REWARD
+from pipelines.results.comparison.shown_responses import Place
 from pipelines.results.html_report.features import MEASURES, Features
 from pipelines.results.html_report.languages import UNCLEAR
-from pipelines.results.html_report.responses import Place, Responses
+from pipelines.results.html_report.responses import Responses
 
+# A correlation is warned of from this absolute value on, and from so many responses on. The standard error of 100 without
+# any is 0.1, so that 0.3 comes by chance in three of a thousand features.
 STRONG, ENOUGH = 0.3, 100
-"""A correlation is warned of from this absolute value on, and from so many responses on."""
 AHEAD, ENOUGH_WITH = 0.75, 30
 """And what few responses have, if they are ahead of the others in this share of pairs, and there are so many of both.
 
@@ -33,12 +36,9 @@ class _Measure(NamedTuple):
     label: str
     more: str
     less: str
-    some: str | None = None
-    """Responses that have it at all; None for what all have."""
-    both_ways: bool = False
-    """Whether their being behind is warned of, too."""
-    than: str = "others"
-    """Those that they are ahead of or behind."""
+    some: str | None = None  # responses that have it at all; None for what all have
+    both_ways: bool = False  # whether their being behind is warned of, too
+    than: str = "others"  # those that they are ahead of or behind
 
 
 _LABELS = {
@@ -51,23 +51,23 @@ _LABELS = {
                      "Responses with code"),
     "refusal": _Measure("refusal, by English phrases", "Refusals", "Responses that aren't refusals", "Refusals"),
     "turns": _Measure("turns before the response", "Responses after more turns", "Responses after fewer turns"),
-    "other_script": _Measure("script other than Latin", "Responses not in Latin script", "Responses in Latin script",
-                             "Responses not in Latin script"),
 }  # fmt: skip
 
 
 def correlations(responses: Responses) -> dict[str, Any]:
-    """Spearman's correlation of the reward with each feature over the sample, warnings, points, scripts and languages."""
+    """Spearman's correlation of the reward with each feature over the sample, warnings, points and languages."""
     rewards, measured = _scored_sample(responses)
     values: dict[str, list[int | None]] = {name: [getattr(response, name) for response in measured] for name in MEASURES}
     measures = dict(_LABELS)
     if (main := _main_language(measured)) is not None:
         measures[_OTHER_LANGUAGE] = _language_measure(main)
+        # An unclear text is no other language: None leaves it out of this feature alone.
         values[_OTHER_LANGUAGE] = [
             None if response.language == UNCLEAR else int(response.language != main) for response in measured
         ]
     rows = [_row(name, measures[name], rewards, values[name]) for name in values]
     warnings = [row["warning"] for row in rows if row["warning"]]
+    # No correlation is defined then, and without this the page would look as if all were well.
     if len(rewards) >= ENOUGH and min(rewards) == max(rewards):
         warnings.append(
             f"All {len(rewards):,} rewards that were looked at are {rewards[0]:g}: they tell no response from another"
@@ -83,14 +83,13 @@ def correlations(responses: Responses) -> dict[str, Any]:
         "ahead": AHEAD,
         "enough_with": ENOUGH_WITH,
         "points": {"reward": rewards[:_POINTS].tolist(), **{name: values[name][:_POINTS] for name in values}},
-        "scripts": _means(rewards, [response.script for response in measured]),
         "languages": _means(rewards, [response.language for response in measured]),
     }
 
 
 def _main_language(features_of_sample: Sequence[Features]) -> str | None:
-    """The language of most responses, of those whose language is clear; None if it is of none."""
     counts = Counter(response.language for response in features_of_sample if response.language != UNCLEAR)
+    # Of equally frequent ones the first by its code, so that warnings don't depend on the order of the sample.
     return min(counts, key=lambda language: (-counts[language], language), default=None)
 
 
@@ -102,8 +101,8 @@ def _language_measure(main: str) -> _Measure:
 
 
 def _language_warnings(rewards: NDArray[np.float64], languages: Sequence[str], main: str) -> list[str]:
-    """Warnings of single languages that are ahead of the main one or behind: among all others they may not be seen."""
     spoken = np.array(languages)
+    # Among all other languages a single one that is ahead, or behind, may not be seen.
     whats = []
     for language in sorted(set(languages) - {main, UNCLEAR}):
         either = (spoken == main) | (spoken == language)
@@ -114,16 +113,9 @@ def _language_warnings(rewards: NDArray[np.float64], languages: Sequence[str], m
 
 def spearman(first: NDArray[Any], second: NDArray[Any]) -> float | None:
     """Spearman's rank correlation, equal values sharing their mean rank; None if either has a single value."""
-    ranks = _ranks(first), _ranks(second)
-    if min(len(first), *(np.ptp(rank) if len(rank) else 0 for rank in ranks)) == 0:
+    if min(len(np.unique(first)), len(np.unique(second))) < 2:
         return None
-    return float(np.corrcoef(*ranks)[0, 1])
-
-
-def _ranks(values: NDArray[Any]) -> NDArray[np.float64]:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[places]
-    return ranks
+    return float(spearmanr(first, second).statistic)
 
 
 def _scored_sample(responses: Responses) -> tuple[NDArray[np.float64], list[Features]]:
@@ -137,10 +129,10 @@ def _scored_sample(responses: Responses) -> tuple[NDArray[np.float64], list[Feat
 
 
 def _row(name: str, measure: _Measure, all_rewards: NDArray[np.float64], all_values: Sequence[int | None]) -> dict[str, Any]:
-    """The figures of a feature over the responses that have a value of it."""
     has_value = np.array([value is not None for value in all_values], dtype=bool)
     rewards, values = all_rewards[has_value], np.array([value for value in all_values if value is not None])
-    rho = spearman(rewards, values) if len(rewards) else None
+    rho = spearman(rewards, values)
+    # One warning a feature: a correlation says more than that some are ahead.
     what = _correlated(measure, rewards, rho) or _ahead(measure, rewards, values)
     return {
         "name": name,
@@ -161,13 +153,12 @@ def _correlated(measure: _Measure, rewards: NDArray[np.float64], rho: float | No
 
 
 def _ahead(measure: _Measure, rewards: NDArray[np.float64], values: NDArray[Any]) -> str | None:
-    """What the responses with some of a feature are ahead of the others in, or behind, if that is worth a warning."""
     has_some = values > 0
     count, without = int(has_some.sum()), int((~has_some).sum())
     if measure.some is None or min(count, without) < ENOUGH_WITH:
         return None
     # Mann-Whitney's U over the number of pairs; of equal rewards half a pair.
-    share = float((_ranks(rewards)[has_some].mean() - (count + 1) / 2) / without)
+    share = float((rankdata(rewards)[has_some].mean() - (count + 1) / 2) / without)
     is_behind = measure.both_ways and 1 - share >= AHEAD
     if share < AHEAD and not is_behind:
         return None
@@ -178,7 +169,7 @@ def _ahead(measure: _Measure, rewards: NDArray[np.float64], values: NDArray[Any]
 
 
 def _means(rewards: NDArray[np.float64], kinds: Sequence[str]) -> list[tuple[str, int, float]]:
-    """The most frequent kinds of responses: name, responses of the sample, and mean reward."""
+    # The most frequent kinds of responses: name, responses of the sample, and mean reward.
     by_kind: defaultdict[str, list[float]] = defaultdict(list)
     for reward, kind in zip(rewards, kinds, strict=True):
         by_kind[kind].append(float(reward))

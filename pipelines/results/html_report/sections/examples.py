@@ -6,13 +6,15 @@ from typing import Any
 from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, SUSPECT, VOTES
 from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.scored_corpus.part_files import PART_AT
-from pipelines.results.html_report.responses import Place, Responses
+from pipelines.results.comparison.shown_responses import Place
+from pipelines.results.html_report.group_columns import literal
+from pipelines.results.html_report.responses import Responses
 from pipelines.results.html_report.shown_text import show
 
 _EACH, _OF_A_REASON, _MOST_REASONS = 5, 3, 12
+# Outputs of an ensemble that say how far its models disagree, the best one first.
 _SPREADS = ("z_disagreement", "disagreement", "z_spread", "spread")
-"""Outputs of an ensemble that say how far its models disagree, the best one first."""
-_VALUES = 30
+_VALUES = 30  # votes or steps that an example shows
 
 Groups = Mapping[str, Sequence[Place]]
 
@@ -31,13 +33,14 @@ def example_places(responses: Responses, noted: Sequence[Example] = ()) -> dict[
         suspect = responses.name(SUSPECT)
         places["Suspects of the ensemble"] = responses.places(f"{scored} and {suspect}", f"{reward} desc", _EACH)
     row, name = responses.name(ROW), responses.name(RESPONSE)
-    pairs = [f"({_literal(each.row)}, {_literal(each.response)})" for each in noted if each.reward is not None]
+    pairs = [f"({literal(each.row)}, {literal(each.response)})" for each in noted if each.reward is not None]
     if pairs:
         places["With what the judge wrote"] = responses.places(f"({row}, {name}) in ({', '.join(pairs)})", PART_AT, _EACH)
+    # The sample is in the order of its hashes, so its first ones are as random as it is.
     places["At random"] = responses.sampled[:_EACH]
     reasons = responses.query(f"select {reason} from parts where {reason} is not null group by 1 order by count(*) desc, 1")
     for (name,) in reasons[:_MOST_REASONS]:
-        places[f"Without a reward: {name}"] = responses.places(f"{reason} = {_literal(name)}", PART_AT, _OF_A_REASON)
+        places[f"Without a reward: {name}"] = responses.places(f"{reason} = {literal(name)}", PART_AT, _OF_A_REASON)
     return {heading: group for heading, group in places.items() if group}
 
 
@@ -50,16 +53,12 @@ def examples(responses: Responses, groups: Groups, noted: Sequence[Example]) -> 
     }
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _spread(responses: Responses) -> str | None:
-    """How far votes or models disagree on a response, as SQL; None if nothing says so."""
     columns = responses.columns
     if columns.votes:
         return f"list_aggregate({responses.name(VOTES)}, 'stddev_pop')"
     spreads = [f'{responses.name(SCORES)}."{name}"' for name in _SPREADS if name in columns.outputs]
+    # An output that is 0 for all says nothing, as of an ensemble of two equal models.
     return next((sql for sql in spreads if responses.query(f"select bool_or({sql} > 0) from parts") == [(True,)]), None)
 
 

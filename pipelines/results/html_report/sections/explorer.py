@@ -11,16 +11,15 @@ import pyarrow as pa
 from actors.errors import ExpressionError
 from pipelines.folders.run_folder.columns import PROMPT_TOKENS, RESPONSE, ROW
 from pipelines.folders.scored_corpus.expressions import Condition
-from pipelines.results.html_report.responses import Place, Responses, place_table
+from pipelines.results.comparison.shown_responses import Place
+from pipelines.results.html_report.responses import Responses, place_table
 from pipelines.results.html_report.shown_text import show
 
+# Sampled responses that the page holds to show those next to a cut: at most 900 characters each, 0.3 MB.
 EXAMPLES = 300
-"""Sampled responses that the page holds to show those next to a cut."""
-_CUTS, _MOST_OUTPUTS = 400, 20
-_AT_ENDS = 3
-"""So many ranks at each end are always there: as many as the page shows on each side of a cut."""
+_CUTS, _MOST_OUTPUTS = 400, 20  # a slider is about 400 pixels wide
+# Cuts are short numbers, so that the command is one: rounded down, the lowest cut keeps everything that has the output.
 _DIGITS = Context(prec=6, rounding=ROUND_FLOOR)
-"""Cuts are short numbers, so that the command is one: rounded down, the lowest cut keeps everything that has the output."""
 _NAME_CHARACTERS, _PROMPT_CHARACTERS, _TEXT_CHARACTERS = 100, 200, 500
 
 
@@ -38,15 +37,11 @@ def neighbour_places(responses: Responses) -> list[Place]:
 
 
 def _spread_ranks(count: int, most: int) -> list[int]:
-    """At most so many of the ranks below `count`, denser towards both ends: there lie cuts for the best tenth or hundredth.
-
-    Two neighbours in the middle are pi / 2 times as far apart as even ones would be.
-    """
-    if count <= most:
-        return list(range(count))
-    spread = (count - 1) * (1 - np.cos(np.linspace(0, np.pi, most - 2 * _AT_ENDS))) / 2
-    at_ends = [*range(_AT_ENDS), *range(count - _AT_ENDS, count)]  # beside a cut that keeps the fewest, or nearly all
-    return np.unique([*at_ends, *np.rint(spread).astype(int)]).tolist()
+    """At most so many of the ranks below `count`, denser towards both ends."""
+    # Cuts lie at the best tenth or hundredth, where even steps would leave few examples. A cosine's are half a rank at the
+    # ends of 20,000 with 300 examples, and pi / 2 times an even one in the middle.
+    spread = (count - 1) * (1 - np.cos(np.linspace(0, np.pi, min(count, most)))) / 2
+    return np.unique(np.rint(spread).astype(int)).tolist() if count > most else list(range(count))
 
 
 def explorer(responses: Responses) -> dict[str, Any]:
@@ -70,13 +65,12 @@ def _numbers(responses: Responses) -> list[tuple[str, str]]:
 
 
 def _command(responses: Responses, condition: str) -> tuple[str, str]:
-    """The command that keeps what is above a cut: what stands before the cut, and after it."""
+    # What stands before the cut, and the quotation mark after it: the script puts the number between.
     quoted = shlex.quote(f"{condition} >= ")
     return f"assay filter {shlex.quote(responses.folder)} kept/ --where {quoted[:-1]}", quoted[-1]
 
 
 def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Place, list[float | None]]:
-    """The outputs of the sampled responses; None for what a response lacks."""
     responses.connection.register("sampled", place_table(responses.sampled))
     values = ", ".join(f"case when isfinite({sql}) then {sql} end" for sql in numbers)
     rows = responses.query(
@@ -86,7 +80,7 @@ def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Plac
 
 
 def _condition(responses: Responses, name: str, sql: str) -> str:
-    """An output as a condition names it: plain, or in quotes where SQL needs them."""
+    # Plain names read better, and only DuckDB knows which of them need quotation marks.
     plain = responses.columns.prefix + name
     try:
         Condition.check(f"{plain} >= 0", responses.columns.ours_first)
@@ -105,8 +99,10 @@ def _cuts(responses: Responses, sql: str, sampled: Sequence[tuple[Place, float |
     ((quantiles,),) = responses.query(f"select quantile_cont({sql}, {levels}) from parts where isfinite({sql})")
     if not quantiles:
         return None
+    # Equal ones meet: rewards of five grades have five cuts and not 401.
     cuts = sorted({float(_DIGITS.create_decimal(repr(value))) for value in quantiles})
     responses.connection.register("cuts", pa.table({"cut": cuts, "cut_at": range(len(cuts))}))
+    # An asof join gives each response the highest cut that keeps it; sums from the end then give what each cut keeps.
     counts_at = {
         position: (count, tokens or 0)
         for position, count, tokens in responses.query(

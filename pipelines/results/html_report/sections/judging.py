@@ -8,7 +8,7 @@ from pipelines.folders.scored_corpus.label_agreement import label_agreement
 from pipelines.folders.scored_corpus.summary import order_counts
 from pipelines.results.html_report.responses import Responses
 
-_MOST_STEPS = 30
+_MOST_STEPS = 30  # later ones are of few responses, and would end the chart in noise
 
 
 def votes(responses: Responses) -> dict[str, Any] | None:
@@ -17,6 +17,7 @@ def votes(responses: Responses) -> dict[str, Any] | None:
         return None
     column = responses.name(VOTES)
     ((count, unanimous, mean, deviation),) = responses.query(
+        # A single vote is unanimous by itself, so those are left out.
         f"select count(*), count(*) filter (list_min({column}) = list_max({column})), avg(len({column})), "
         f"avg(list_aggregate({column}, 'stddev_pop')) from parts where len({column}) > 1"
     )

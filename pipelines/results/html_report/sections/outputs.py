@@ -6,9 +6,9 @@ from pipelines.folders.scored_corpus.summary import QUANTILES
 from pipelines.results.html_report.responses import Responses
 
 BINS = 50
-_MOST = 40
+_MOST = 40  # each is a chart of the page
+# The bins lie between these quantiles; what is beyond counts for the outermost bins, so that one outlier hides nothing.
 _OUTER = (0.005, 0.995)
-"""The bins lie between these quantiles; what is beyond counts for the outermost bins, so that one outlier hides nothing."""
 
 
 def outputs(responses: Responses) -> list[dict[str, Any]]:
@@ -37,6 +37,7 @@ def distribution(responses: Responses, name: str, sql: str, ends: tuple[float, f
 
 
 def _histogram(responses: Responses, sql: str, low: float, high: float) -> dict[str, list[float]]:
+    # All alike: one bar in the middle of a chart, instead of bins without a width.
     if low == high:
         low, high = low - 0.5, high + 0.5
     width = (high - low) / BINS or 1.0  # of numbers so large that a half more is the same number

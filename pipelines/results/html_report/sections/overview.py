@@ -18,19 +18,19 @@ from pipelines.folders.run_folder.columns import (
 )
 from pipelines.folders.run_folder.member_runs import CASCADE, MEMBERS, is_fake, member_work
 from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
+from pipelines.results.evaluation.results import MADE_UP
 from pipelines.results.html_report.responses import Responses
 from pipelines.results.html_report.shown_text import show
 from pipelines.run.runtime.progress import duration
 
-_IDENTITY_CHARACTERS = 20_000
-_MADE_UP = "The rewards are made up, by --engine fake, which is for trying a pipeline out: they say nothing of the model."
+_IDENTITY_CHARACTERS = 20_000  # a rubric or a template may be far longer
 
 
 def overview(responses: Responses, gpu_price: float | None) -> dict[str, Any]:
     """Counts over all responses, facts of the run, and what must be known before any figure is read."""
     manifest, columns = responses.corpus.manifest, responses.columns
     status, reason = responses.name(STATUS), responses.name(REASON)
-    notes = [_MADE_UP] if is_fake(manifest) else []
+    notes = [MADE_UP] if is_fake(manifest) else []
     if responses.corpus.kept is not None:
         notes.append(f"These are the responses that a filter kept: {show(responses.corpus.kept.about, 300)}.")
     if not responses.corpus.is_complete:
@@ -73,15 +73,14 @@ def _facts(responses: Responses, gpu_price: float | None) -> dict[str, str]:
 
 
 def _work(responses: Responses) -> Mapping[str, Any]:
-    """Time and GPU-hours of all sessions; of an ensemble, which has no engine itself, those of its models together."""
     manifest = responses.corpus.manifest
     if MEMBERS in manifest.identity:
+        # An ensemble has no engine itself: its models' work is added up.
         return member_work(storage.absolute(responses.corpus.folder), manifest)
     return (manifest.summary or {}).get("work") or {}
 
 
 def _work_facts(work: Mapping[str, Any], gpu_price: float | None) -> dict[str, str]:
-    """Time and cost of all sessions; what isn't known is left out, or said to be unknown."""
     facts = {} if work.get("seconds") is None else {"time": duration(work["seconds"])}
     if work.get("why"):
         facts["time"] = f"unknown: {work['why']}"

@@ -1,17 +1,17 @@
 """A policy's candidates: what the best of n would be worth, how many are distinct, how long they are and how they ended."""
 
-import math
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 
 from pipelines.folders.run_folder.columns import CANDIDATE_TOKENS, FINISH_REASON, PROMPT_HASH, REWARD
 from pipelines.results.evaluation.statistics.votes import counted
 from pipelines.results.html_report.responses import TEXT_MARK, Responses
 from pipelines.results.html_report.sections.outputs import distribution
 
+# Beyond, powers of two: the curve is flat there, and each n is a pass over all ranks.
 _EVERY_N_UP_TO = 64
-"""Of more candidates, not every n is shown."""
 
 
 def sampling(responses: Responses) -> dict[str, Any] | None:
@@ -49,15 +49,17 @@ def best_of_n(responses: Responses) -> dict[str, Any] | None:
     if not len(k):
         return None
     prompts = {int(of): int(count) for of, count in zip(k[i == 1], columns["prompts"][i == 1], strict=True)}
+    # The most frequent number of scored candidates. A prompt with fewer has no best of so many, and would be missing from
+    # the end of the curve alone, bending it.
     most = max(prompts, key=lambda of: (prompts[of], of))
     total = sum(count for of, count in prompts.items() if of >= most)
     k, i, totals = k[k >= most], i[k >= most], totals[k >= most]
     # Logarithms of the factorials: binomials of a thousand candidates are beyond what a float can hold.
-    log = np.array([math.lgamma(number + 1) for number in range(k.max() + 1)])
+    log = gammaln(np.arange(k.max() + 1) + 1)
     shown = range(1, most + 1) if most <= _EVERY_N_UP_TO else counted(most)
     means = []
     for n in shown:
-        best = i >= n
+        best = i >= n  # the i-th lowest is the best of n only if n - 1 are below it
         weights = n * np.exp(log[i[best] - 1] - log[i[best] - n] + log[k[best] - n] - log[k[best]])
         means.append(float((totals[best] * weights).sum() / total))
     return {"n": list(shown), "means": means, "prompts": total, "left_out": sum(prompts.values()) - total}

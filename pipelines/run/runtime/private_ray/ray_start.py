@@ -33,6 +33,7 @@ def start_ray(**options: Any) -> Any:
     Returns Ray's context. Raises `RunStopped` if Ray doesn't start.
     """
     mark("Ray")
+    # Any exception: Ray raises RuntimeError, ConnectionError, TimeoutError and its own for a node that isn't up in time.
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with _adapt_ray(with_dashboard=options.get("include_dashboard") is not False):
@@ -50,25 +51,19 @@ def _adapt_ray(with_dashboard: bool) -> Iterator[None]:
 
     Ray joins `SETUP_WORKER_FILENAME` to a folder of its own; joining an absolute path to a folder gives the absolute path.
     """
-    program = str(Path(ray_worker.__file__).resolve())
     without_monitors: dict[str, Any] = {"include_log_monitor": False, "no_monitor": True}
-    with contextlib.ExitStack() as replacements:
-        replacements.enter_context(_replace_attribute(ray_constants, "SETUP_WORKER_FILENAME", program))
-        replacements.enter_context(
-            _replace_attribute(parameter, "RayParams", functools.partial(parameter.RayParams, **without_monitors))
-        )
-        popen = functools.partial(services.ConsolePopen, process_group=0)
-        replacements.enter_context(_replace_attribute(services, "ConsolePopen", popen))
-        if not with_dashboard:
-            replacements.enter_context(_replace_attribute(node.Node, "start_api_server", lambda *_, **__: None))
-        yield
-
-
-@contextlib.contextmanager
-def _replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
+    replaced: list[tuple[Any, str, Any]] = [
+        (ray_constants, "SETUP_WORKER_FILENAME", str(Path(ray_worker.__file__).resolve())),
+        (parameter, "RayParams", functools.partial(parameter.RayParams, **without_monitors)),
+        (services, "ConsolePopen", functools.partial(services.ConsolePopen, process_group=0)),
+    ]
+    if not with_dashboard:
+        replaced.append((node.Node, "start_api_server", lambda *_, **__: None))
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, value in replaced:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, original)
+        for owner, name, value in originals:
+            setattr(owner, name, value)

@@ -53,7 +53,7 @@ MODULES = (
     "ray.autoscaler._private.util",
     "pipelines.results.exports.export_job",
     "pipelines.results.filtering.filter_step",
-    "pipelines.workflows.ensembles.combine_step",
+    "pipelines.workflows.ensembles.combined_corpus",
 )
 """Modules that our workers import, the most urgent first. None may import torch or vLLM."""
 
@@ -62,22 +62,24 @@ _FOR_ENGINE = {"ASSAY_ENGINE_ACTOR": "1"}  # `fork_server.actor_environment`, wi
 _ANSWER_S = 60.0  # longer than a busy machine takes to import the slowest module, during which the server can't answer
 _MAX_BYTES = 2**20  # of a request: arguments and environment
 _CREDENTIALS = struct.Struct("3i")
+# Flags of the driver's interpreter that Ray puts before the worker's program, with their names in `sys.flags`. A driver has
+# `-s` by `PYTHONNOUSERSITE=1`, too, as on machines whose users keep packages in their home folders.
 _SITE_FLAGS = {"-s": "no_user_site", "-S": "no_site"}
-"""Flags of the driver's interpreter that Ray puts before the worker's program, with their names in `sys.flags`. A driver has
-`-s` by `PYTHONNOUSERSITE=1`, too, as on machines whose users keep packages in their home folders."""
+# The null job, as in workers that Ray starts before any job: a worker gets its job with its first task. Ray's library reads
+# the variable when it is loaded, which is before the fork, so all forks must have the same value.
 _JOB = {"RAY_JOB_ID": "ffffffff"}
-"""The null job, as in workers that Ray starts before any job: a worker gets its job with its first task. Ray's library reads
-the variable when it is loaded, which is before the fork, so all forks must have the same value."""
 
 
 class Request(NamedTuple):
-    """What a worker starts with: the raylet's arguments and environment, the current folder and the process group."""
+    """What a worker starts with: the raylet's arguments and environment, the current folder and the process group.
+
+    The group is the one that the raylet created for the worker, and kills when the worker has ended.
+    """
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
     group: int
-    """The process group that the raylet created for the worker."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -121,12 +123,10 @@ def _may_be_forked(arguments: Sequence[str]) -> bool:
 
 
 def _is_for_engine(arguments: Sequence[str]) -> bool:
-    """Whether the worker is for an actor with an engine, by `actors.engine.fork_server.actor_environment`."""
     return _context(arguments).get("env_vars") == _FOR_ENGINE
 
 
 def _context(arguments: Sequence[str]) -> dict[str, Any]:
-    """The runtime environment of a worker."""
     context: dict[str, Any] = json.loads(_value(arguments, "--serialized-runtime-env-context") or "{}")
     return context
 
@@ -164,9 +164,8 @@ def _fork_with_vllm(request: Request) -> None:
 
     from actors.engine import fork_server
 
-    module: Any = importlib.import_module(
-        "pipelines.run.runtime.private_ray.ray_worker"
-    )  # the forked process has no `__main__`
+    # By its own name: the forked process has no `__main__` of this file, in which a function of this module would be sought.
+    module: Any = importlib.import_module("pipelines.run.runtime.private_ray.ray_worker")
     fork_server.fork_worker(module._work_as_child, module.Request(*request))
     os._exit(0)  # without waiting for it, as `multiprocessing` does
 
@@ -275,7 +274,7 @@ def _fork(listener: socket.socket) -> Request | None:
             content, outputs, _, _ = socket.recv_fds(connection, _MAX_BYTES, 3)
         except OSError:
             return None
-        worker = bool(content) and os.fork() == 0
+        worker = bool(content) and os.fork() == 0  # empty where the requester has closed its end again
         if worker:
             listener.close()
             for number, output in enumerate(outputs):
@@ -311,7 +310,6 @@ def _work_as_child(request: Request) -> None:
 
 def _work(request: Request) -> None:
     """In the forked process: restore the requester's environment, folder and arguments, and run Ray's worker program."""
-    import random
     import runpy
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -322,10 +320,9 @@ def _work(request: Request) -> None:
         if os.environ.get(name) != value:
             os.environ[name] = value
     os.chdir(request.folder)
-    random.seed()
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
-        numpy.random.seed()
+        numpy.random.seed()  # else all forks would draw the same numbers; Python's generator seeds itself after a fork
     setup = ("--serialized-runtime-env-context=", "--language=")
     # The interpreter has the site flags already.
     sys.argv = [argument for argument in request.arguments if argument not in _SITE_FLAGS and not argument.startswith(setup)]

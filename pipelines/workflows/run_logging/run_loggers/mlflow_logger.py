@@ -8,10 +8,8 @@ from typing import Any
 from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
 _EXPERIMENT, _TAG = "assay", "assay.run"
-_MOST_PARAMS = 100
-"""Of one request; of metrics it takes a thousand."""
-_MOST_TEXT = 500
-"""Characters of a parameter, which servers of all versions take."""
+_MOST_PARAMS = 100  # that MLflow takes in one request; of metrics it takes a thousand
+_MOST_TEXT = 500  # characters of a parameter, which servers of all versions take
 
 
 class _MlflowLogger:
@@ -38,7 +36,7 @@ class _MlflowLogger:
         return str(self._client.create_experiment(name) if there is None else there.experiment_id)
 
     def _resumed(self, experiment: str, run: RunToLog) -> str | None:
-        """The identifier of the same run's log of an earlier session; None if there is none."""
+        # By a tag: a run's identifier is the server's to choose, and none of ours.
         earlier = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{run.run}'", max_results=1)
         if not earlier:
             return None

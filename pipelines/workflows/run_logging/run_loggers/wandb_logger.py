@@ -7,8 +7,7 @@ from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
 _PROJECT = "assay"
 _FAILED = 1
-_PATIENCE_S = 25.0
-"""For an answer of the server, at the start and at the end; less than a run waits for its log."""
+_PATIENCE_S = 25.0  # for an answer of the server, at the start and at the end; less than the 30 s that a run waits
 
 
 class _WandbLogger:

@@ -100,11 +100,6 @@ def test_every_command_says_what_a_folder_is_that_it_cant_read(folders: Path, co
             COMMANDS[command](folder)
         assert f"{folder} {describe(folder)}, and `{command}` reads a scored corpus" in str(refused.value)
         assert f"(the output folder of {RUNS})" in str(refused.value)
-    if command != "status":
-        with pytest.raises(
-            UserError, match=r"Give sampled, of which it was made; to go on .* `filter --top-k 1 --per prompt`"
-        ):
-            COMMANDS[command]("chosen")
     with pytest.raises(UserError, match="file is a file"):
         COMMANDS[command]("file")
 

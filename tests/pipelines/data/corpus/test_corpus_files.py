@@ -26,11 +26,12 @@ from actors.errors import SourceError
 from pipelines.data import storage
 from pipelines.data.corpus import corpus_files
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged
-from pipelines.data.corpus.find_corpus import find, find_corpus
+from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.data.storage import FileStatus, fingerprints
 from pipelines.data.storage.protocol import Matches
 from tests.conftest import REPOSITORY
+from tests.support.corpora import find
 from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)
@@ -162,6 +163,10 @@ def test_a_json_file_that_is_one_document_is_told_as_what_it_is(tmp_path: Path) 
     for document, message in (
         ({"version": "1", "data": [ROW, ROW]}, r"a list of 2 objects under 'data': `jq -c '\.\[\"data\"\]\[\]'"),
         ({"x": ROW, "y": ROW}, r"2 objects by key, 'x', 'y': `jq -c '\.\[\]'"),
+        (
+            {"x": {"0": "q", "1": "r"}, "y": {"0": "a", "1": "b"}},
+            r"2 columns by the number of the row, .*'y': `jq -c",
+        ),
     ):
         for indent in (None, 2):
             corpus(tmp_path, "x.json", data=json.dumps(document, indent=indent).encode())

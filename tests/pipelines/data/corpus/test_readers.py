@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 from actors.errors import SourceError
 from pipelines.data.corpus import corpus_files, readers
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.data.corpus.find_corpus import find, find_corpus
+from pipelines.data.corpus.find_corpus import find_corpus
 from pipelines.data.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.folders.run_folder.coverage import gaps
 from pipelines.run.prepare.resolve_run import block_bytes
+from tests.support.corpora import find
 from tests.support.examples import examples
 from tests.support.object_store import BUCKET
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pipelines.data import storage
 from pipelines.data.corpus import readers
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import read, read_group
 from pipelines.data.corpus.units import Unit, cut, group, task_bytes
+from tests.support.corpora import find
 
 MB = 2**20
 

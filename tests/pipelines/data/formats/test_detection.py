@@ -22,17 +22,17 @@ from pipelines.data.formats import (
     requests,
     shapes,
 )
-from pipelines.data.formats.registry import recognise
-from tests.support.asked import account, chat, contexts, refused, said, user
+from pipelines.data.formats.registry import passed_over, recognise
 from tests.support.examples import examples
+from tests.support.parsed_rows import account, chat, contexts, refused, reply, user
 
-CHAT = chat(user("q"), said("a"))
+CHAT = chat(user("q"), reply("a"))
 TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
 RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
 COMPARED = {"overall_preference": -1, "domain": "code"}
 NEMO = "<extra_id_0>System\n\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
 SIDES = {"chosen": "good", "rejected": "bad"}
-MADE = {"type": "message", **said([{"type": "output_text", "text": "a"}])}
+MADE = {"type": "message", **reply([{"type": "output_text", "text": "a"}])}
 RECORD = {
     "schema_version": "1.0",
     "rollout_id": "0-1",
@@ -46,35 +46,48 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("messages", CHAT | {"uuid": "1", "license": "cc-by-4.0", "category": "math", "reasoning": "on"}),  # Nemotron v2
     ("sharegpt", {"conversations": TURNS}),
     ("sharegpt", {"conversations": TURNS, "system": "s", "kto_tag": True}),
-    ("sharegpt", {"conversations": [user("q"), said("a")]}),
+    ("sharegpt", {"conversations": [user("q"), reply("a")]}),
     ("steerlm", {"conversations": TURNS, "mask": "human", "system": "s", "type": "VALUE_TO_TEXT"}),
     ("written-out", {"text": NEMO + "a\n<extra_id_2>", "label": [-100.0] * 9}),
     ("written-out", {"chosen": "\n\nHuman: q\n\nAssistant: a", "rejected": "\n\nHuman: q\n\nAssistant: b"}),  # HH-RLHF
     ("written-out", {"text": "### Human: q### Assistant: a"}),  # Guanaco
-    ("conversation", {"conversation": [user("q"), said("a")], "turn": 1, "redacted": False}),  # WildChat
-    ("arena", {"conversation_a": [user("q"), said("a")], "conversation_b": [user("q"), said("b")], "winner": "tie"}),
+    ("conversation", {"conversation": [user("q"), reply("a")], "turn": 1, "redacted": False}),  # WildChat
+    (
+        "arena",
+        {"conversation_a": [user("q"), reply("a")], "conversation_b": [user("q"), reply("b")], "winner": "tie"},
+    ),
     ("swift-preference", CHAT | {"rejected_response": "b"}),
     (
         "openai-preference",
-        {"input": chat(user("q")) | {"tools": []}, "preferred_output": [said("a")], "non_preferred_output": [said("b")]},
+        {
+            "input": chat(user("q")) | {"tools": []},
+            "preferred_output": [reply("a")],
+            "non_preferred_output": [reply("b")],
+        },
     ),
-    ("swift-preference", CHAT | {"rejected_messages": [user("q"), said("b")]}),
+    ("swift-preference", CHAT | {"rejected_messages": [user("q"), reply("b")]}),
     ("prompt-response", {"prompt": "q", "response": "a"}),
-    ("prompt-response", {"prompt": [user("q")], "response": said("a"), "helpfulness": 3}),
+    ("prompt-response", {"prompt": [user("q")], "response": reply("a"), "helpfulness": 3}),
     ("prompt-completion", {"prompt": "q", "completion": "a", "label": True}),
-    ("prompt-completion", {"prompt": [user("q")], "completion": [said("a")]}),
+    ("prompt-completion", {"prompt": [user("q")], "completion": [reply("a")]}),
     ("input-output", {"input": "q", "output": "a"}),
     ("input-output", {"input": [user("q")], "output": "a", "system_prompt": "detailed thinking on", "reasoning": "on"}),
     ("alpaca", {"instruction": "q", "input": "", "output": "a"}),
     ("alpaca", {"instruction": "q", "input": "x", **SIDES}),
     ("preference", {"prompt": "q", **SIDES, "margin": 1.0}),
-    ("preference", {"chosen": [user("q"), said("good")], "rejected": [user("q"), said("bad")], "chosen_score": {"m": 1}}),
-    ("preference", {"prompt": "q", "chosen": [said("a")], "rejected": [said("b")], **CHAT}),
+    (
+        "preference",
+        {"chosen": [user("q"), reply("good")], "rejected": [user("q"), reply("bad")], "chosen_score": {"m": 1}},
+    ),
+    ("preference", {"prompt": "q", "chosen": [reply("a")], "rejected": [reply("b")], **CHAT}),
     ("sharegpt-preference", {"conversations": TURNS[:1], "chosen": TURNS[1], "rejected": TURNS[1]}),
-    ("sharegpt-preference", {"messages": [user("q")], "chosen": said("good"), "rejected": said("bad")}),
+    ("sharegpt-preference", {"messages": [user("q")], "chosen": reply("good"), "rejected": reply("bad")}),
     ("nemo-preference", {"prompt": NEMO, "chosen_response": "a\n<extra_id_1>", "rejected_response": "b\n<extra_id_1>"}),
     ("nemo-preference", {"prompt": "q", "response": "a", "preference": "chosen"}),
-    ("nemo-rl", {"context": [user("q")], "completions": [{"rank": rank, "completion": [said("a")]} for rank in (0, 1)]}),
+    (
+        "nemo-rl",
+        {"context": [user("q")], "completions": [{"rank": rank, "completion": [reply("a")]} for rank in (0, 1)]},
+    ),
     ("helpsteer2", {"prompt": "q", "response": "a", **RATED}),
     ("helpsteer2", {"prompt": "q", "response_1": "a", "response_2": "b", "preference_strength": 2, "split": "train"}),
     ("helpsteer3", {"context": [user("q")], "response1": "a", "response2": "b", **COMPARED}),
@@ -187,22 +200,22 @@ def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged() -> None:
                 assert not row_requests.requests
 
 
-ANSWERED = [user("What is 3 + 4?"), said("7")]
+ANSWERED = [user("What is 3 + 4?"), reply("7")]
 APART: list[tuple[str, dict[str, Any]]] = [
     ("prompt-response", {"prompt": ANSWERED, "response": "9"}),
     ("prompt-completion", {"prompt": ANSWERED, "completion": "9"}),
-    ("prompt-completion", {"prompt": ANSWERED, "completion": [said("9")]}),
-    ("prompt-completion", {"prompt": ANSWERED[:1], "completion": [said("7"), said("9")]}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": [reply("9")]}),
+    ("prompt-completion", {"prompt": ANSWERED[:1], "completion": [reply("7"), reply("9")]}),
     ("input-output", {"input": ANSWERED, "output": "9"}),
-    ("preference", {"prompt": ANSWERED, "chosen": "9", "rejected": said("8")}),
-    ("preference", {"prompt": ANSWERED, "chosen": [said("9")], "rejected": [*ANSWERED, said("8")]}),
-    ("sharegpt-preference", {"messages": ANSWERED, "chosen": said("9"), "rejected": said("8")}),
+    ("preference", {"prompt": ANSWERED, "chosen": "9", "rejected": reply("8")}),
+    ("preference", {"prompt": ANSWERED, "chosen": [reply("9")], "rejected": [*ANSWERED, reply("8")]}),
+    ("sharegpt-preference", {"messages": ANSWERED, "chosen": reply("9"), "rejected": reply("8")}),
     ("nemo-preference", {"prompt": ANSWERED, "chosen_response": "9", "rejected_response": "8"}),
     (
         "nemo-preference",
         {"prompt": NEMO + "7" + NEMO[-len("\n<extra_id_1>Assistant\n") :], "response": "9", "preference": "chosen"},
     ),
-    ("nemo-rl", {"context": ANSWERED, "completions": [{"rank": 0, "completion": [said("9")]}]}),
+    ("nemo-rl", {"context": ANSWERED, "completions": [{"rank": 0, "completion": [reply("9")]}]}),
     ("helpsteer2", {"prompt": ANSWERED, "response": "9", **RATED}),
     ("helpsteer3", {"context": ANSWERED, "response1": "9", "response2": "8", **COMPARED}),
     ("helpsteer3", {"context": ANSWERED, "response": "9", "principle": "p"}),
@@ -210,7 +223,10 @@ APART: list[tuple[str, dict[str, Any]]] = [
     ("judgebench", {"question": ANSWERED, "response_A": "9", "response_B": "8"}),
     ("rm-bench", {"prompt": ANSWERED, "chosen": ["9"], "rejected": ["8"]}),
     ("prompt-responses", {"prompt": ANSWERED, "responses": ["9"]}),
-    ("openai-preference", {"input": {"messages": ANSWERED}, "preferred_output": [said("9")], "non_preferred_output": "8"}),
+    (
+        "openai-preference",
+        {"input": {"messages": ANSWERED}, "preferred_output": [reply("9")], "non_preferred_output": "8"},
+    ),
     ("rmb", {"conversation_input": ANSWERED, "chosen": {"answer": "9"}, "reject": {"answer": "8"}}),
     ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
     ("processbench", {"problem": ANSWERED, "steps": ["9"]}),
@@ -328,22 +344,62 @@ def test_no_damaged_row_fails_and_no_response_vanishes(row: dict[str, Any]) -> N
         assert detect([row]).name in SHAPES
 
 
-def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over() -> None:
-    all_others: list[dict[str, Any]] = [
-        {"responses": ["x", "y"]},
-        {"completions": [{"text": "x"}]},
-        {"bad_rejected": "x"},
-        {"REJECTED_text": [said("x")]},
-    ]
+def test_a_response_beside_those_that_a_shape_reads_is_not_passed_over() -> None:
+    lists: list[dict[str, Any]] = [{"responses": ["x", "y"]}, {"completions": [{"text": "x"}]}]
+    singles: list[dict[str, Any]] = [{"bad_rejected": "x"}, {"REJECTED_text": [reply("x")]}, {"output_3": "x"}]
     for name, row in EXAMPLES:
-        for others in all_others if name != "prompt-responses" else ():
+        for others in [*lists, *singles] if name != "prompt-responses" else ():
+            if not others.keys() - row.keys():
+                continue
             recognised = recognise(others | row, SHAPES)
-            if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
+            if others in lists and len(requests(SHAPES[name], row).names) > 1:
+                # The candidates that the pair was made of (Magpie DPO).
                 assert [shape.name for shape in recognised.shapes] == [name]
                 continue
             assert recognised.shapes == () or len(recognised.shapes) > 1
             with pytest.raises(SourceError, match=r"another response|more than one shape"):
                 detect([others | row])
+
+
+PAIR = {"prompt": "q", "chosen": "a", "rejected": "b"}
+TURNS_BEFORE = [user("x"), reply("y")]
+BATTLE = {"conversation_a": TURNS_BEFORE, "conversation_b": TURNS_BEFORE}
+
+
+@pytest.mark.parametrize(
+    ("row", "field", "shape"),
+    [
+        ({"prompt": "q", **{f"response_{number}": str(number) for number in range(1, 5)}}, "response_3", "helpsteer2"),
+        (PAIR | {"rejected_2": "c"}, "rejected_2", "preference"),
+        (PAIR | {"context": TURNS_BEFORE}, "context", "preference"),
+        ({"prompt": "q", "response": "a", "history": [["x", "y"]]}, "history", "prompt-response"),
+(BATTLE | {"conversation_c": [user("x"), reply("z")]}, "conversation_c", "arena"),
+        (CHAT | {"chosen_response": "c", "rejected_response": "b"}, "chosen_response", "swift-preference"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_the_message_names_what_would_be_passed_over_and_the_shape(row: dict[str, Any], field: str, shape: str) -> None:
+    with pytest.raises(SourceError, match=rf"under '{field}'.* --format {shape}$"):
+        detect([row])
+
+
+def test_turns_before_a_prompt_are_not_passed_over_for_a_policy() -> None:
+    with pytest.raises(SourceError, match="under 'history'"):
+        detect([{"prompt": "q", "history": [["x", "y"]]}], PROMPT_SHAPES)
+    row = {"question": "q", "choices": ["a", "b"], "response": "a"}
+    shape = detect([row], PROMPT_SHAPES)
+    assert passed_over(shape, row, requests(shape, row)) == ["choices"]
+
+
+@pytest.mark.parametrize(("order", "reasons"), [(1, {}), (2, dict.fromkeys(BATTLE, Reason.CONTEXT_GAP))])
+def test_a_battles_later_vote_is_not_judged_as_its_beginning(order: int, reasons: dict[str, Reason]) -> None:
+    assert refused(requests(SHAPES["arena"], BATTLE | {"evaluation_order": order, "winner": "tie"})) == reasons
+
+
+def test_two_sides_are_no_typing_errors_for_the_same_field() -> None:
+    with pytest.raises(SourceError) as error:
+        detect([{"messages_a": TURNS_BEFORE, "messages_b": TURNS_BEFORE}])
+    assert "Did you mean" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -371,7 +427,7 @@ def test_what_only_resembles_a_shape_has_none() -> None:
         {"input": "q", "output": 5},
         {"instruction": "q", "input": "x"},
         {"prompt": "q", "responses": []},
-        {"prompt": "q", "responses": [said("a")]},
+        {"prompt": "q", "responses": [reply("a")]},
         {"conversation_input": "q", "chosen": {"answer": "a"}, "reject": {"answer": "b"}},
         {"conversation_input": [user("q")], "chosen": {"answer": "a"}},
         {"conversation_input": [user("q")], "bon_best": {"answer": "a"}},

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Reason
-from pipelines.data.formats import MAX_DEPTH, SHAPES, Shape, detect, parse, requests
-from tests.support.asked import chat, contexts, judged, refused, said, shared_data, user
+from pipelines.data.formats import SHAPES, Shape, detect, parse, requests
+from pipelines.data.formats.lines import MAX_DEPTH
+from tests.support.parsed_rows import chat, contexts, judged, refused, reply, shared_data, user
 
 MESSAGES, PROMPT_RESPONSE, PREFERENCE = SHAPES["messages"], SHAPES["prompt-response"], SHAPES["preference"]
 JUDGEBENCH, RM_BENCH = SHAPES["judgebench"], SHAPES["rm-bench"]
@@ -114,8 +115,8 @@ def test_what_is_not_text_has_its_reason() -> None:
         (["\ud83d", "\ude00"], Reason.LONE_SURROGATE),
     ]
     for content, reason in cases:
-        assert refused(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": reason}
-        assert refused(requests(MESSAGES, chat(user(content), said("a")))) == {"final": reason}
+        assert refused(requests(MESSAGES, chat(user("q"), reply(content)))) == {"final": reason}
+        assert refused(requests(MESSAGES, chat(user(content), reply("a")))) == {"final": reason}
 
 
 def test_a_lone_surrogate_that_nobody_judges_is_nobodys_business() -> None:
@@ -127,7 +128,7 @@ def test_a_lone_surrogate_that_nobody_judges_is_nobodys_business() -> None:
 
 
 def test_the_final_turn_is_judged_in_its_context() -> None:
-    row = chat({"role": "developer", "content": "s"}, user("q"), {"role": "function", "content": "t"}, said("a"))
+    row = chat({"role": "developer", "content": "s"}, user("q"), {"role": "function", "content": "t"}, reply("a"))
     row_requests = requests(MESSAGES, row)
     assert contexts(row_requests) == [[("system", "s"), ("user", "q"), ("tool", "t")]]
     assert judged(row_requests) == {"final": "a"}
@@ -163,26 +164,26 @@ def test_a_tool_call_is_refused_even_without_content(key: dict[str, object]) -> 
 
 
 def test_all_turns_are_judged_each_in_its_own_context() -> None:
-    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("r"), said("b"), user("bye")), "all")
+    row_requests = requests(MESSAGES, chat(user("q"), reply("a"), user("r"), reply("b"), user("bye")), "all")
     assert judged(row_requests) == {"turn[1]": "a", "turn[3]": "b"}
     assert contexts(row_requests) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
 
 
 def test_a_bad_turn_spoils_what_follows_it_and_nothing_before() -> None:
-    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user(None), said("b"), user("r"), said("c")), "all")
+    row_requests = requests(MESSAGES, chat(user("q"), reply("a"), user(None), reply("b"), user("r"), reply("c")), "all")
     assert judged(row_requests) == {"turn[1]": "a"}
     assert refused(row_requests) == {"turn[3]": Reason.EMPTY_CONTENT, "turn[5]": Reason.EMPTY_CONTENT}
     assert row_requests.names == ("turn[1]", "turn[3]", "turn[5]")
 
 
 def test_a_response_to_nothing_is_refused() -> None:
-    row_requests = requests(MESSAGES, chat(said("hello"), user("q"), said("a")), "all")
+    row_requests = requests(MESSAGES, chat(reply("hello"), user("q"), reply("a")), "all")
     assert refused(row_requests) == {"turn[0]": Reason.NO_MESSAGES}
     assert judged(row_requests) == {"turn[2]": "a"}
 
 
 def test_a_conversation_of_many_turns_stays_small() -> None:
-    row_requests = requests(MESSAGES, chat(*[user("q"), said("a")] * 20_000), "all")
+    row_requests = requests(MESSAGES, chat(*[user("q"), reply("a")] * 20_000), "all")
     assert len(row_requests.names) == 20_000
     assert set(refused(row_requests).values()) == {Reason.RECORD_TOO_LARGE}
     assert len(row_requests.requests) == 2048
@@ -238,16 +239,16 @@ PAIR = {"chosen": "good", "rejected": "bad"}
 def test_every_form_of_a_pair_is_the_same_request() -> None:
     rows: list[dict[str, object]] = [
         {"prompt": "q", "chosen": "good", "rejected": "bad"},
-        {"prompt": [user("q")], "chosen": "good", "rejected": said("bad")},
-        {"prompt": [user("q")], "chosen": [said("good")], "rejected": [said("bad")]},
-        {"prompt": "q", "chosen": [said("good")], "rejected": [said("bad")]},
-        {"chosen": [user("q"), said("good")], "rejected": [user("q"), said("bad")]},
-        {"prompt": None, "chosen": [user("q"), said("good")], "rejected": [user("q"), said("bad")]},
-        {"prompt": [user("q")], "chosen": [user("q"), said("good")], "rejected": [user("q"), said("bad")]},
+        {"prompt": [user("q")], "chosen": "good", "rejected": reply("bad")},
+        {"prompt": [user("q")], "chosen": [reply("good")], "rejected": [reply("bad")]},
+        {"prompt": "q", "chosen": [reply("good")], "rejected": [reply("bad")]},
+        {"chosen": [user("q"), reply("good")], "rejected": [user("q"), reply("bad")]},
+        {"prompt": None, "chosen": [user("q"), reply("good")], "rejected": [user("q"), reply("bad")]},
+        {"prompt": [user("q")], "chosen": [user("q"), reply("good")], "rejected": [user("q"), reply("bad")]},
         {
             "prompt": "q",
-            "chosen": [user("q"), said("good")],
-            "rejected": [user("q"), said("bad")],
+            "chosen": [user("q"), reply("good")],
+            "rejected": [user("q"), reply("bad")],
             "messages": [user("q")],
         },
     ]
@@ -259,16 +260,21 @@ def test_every_form_of_a_pair_is_the_same_request() -> None:
 
 
 def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
-    turns = [{"role": "system", "content": "s"}, user("q"), said("a"), user("r")]
+    turns = [{"role": "system", "content": "s"}, user("q"), reply("a"), user("r")]
     before = [[("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "r")]]
-    row = {"prompt": "r", "chosen": [*turns, said("good")], "rejected": [*turns, said("bad")], "system": "s"}
+    row = {"prompt": "r", "chosen": [*turns, reply("good")], "rejected": [*turns, reply("bad")], "system": "s"}
     assert contexts(requests(PREFERENCE, row)) == before
     other = requests(PREFERENCE, row | {"system": "other"})
     assert refused(other) == dict.fromkeys(("chosen", "rejected"), Reason.TWO_SYSTEM_PROMPTS)
 
 
 def test_what_follows_a_prompt_may_have_several_turns() -> None:
-    row = {"prompt": "q", "chosen": [said("a"), user("r"), said("good")], "rejected": [said("bad")], "system": "s"}
+    row = {
+        "prompt": "q",
+        "chosen": [reply("a"), user("r"), reply("good")],
+        "rejected": [reply("bad")],
+        "system": "s",
+    }
     row_requests = requests(PREFERENCE, row)
     asks = [("system", "s"), ("user", "q")]
     assert contexts(row_requests) == [[*asks, ("assistant", "a"), ("user", "r")], asks]
@@ -276,7 +282,11 @@ def test_what_follows_a_prompt_may_have_several_turns() -> None:
 
 
 def test_a_prompt_may_end_with_the_assistant_where_the_user_goes_on() -> None:
-    row = {"prompt": [user("q"), said("a")], "chosen": [user("r"), said("good")], "rejected": [user("r"), said("bad")]}
+    row = {
+        "prompt": [user("q"), reply("a")],
+        "chosen": [user("r"), reply("good")],
+        "rejected": [user("r"), reply("bad")],
+    }
     row_requests = requests(PREFERENCE, row)
     assert contexts(row_requests) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
     assert judged(row_requests) == PAIR
@@ -288,16 +298,16 @@ SYSTEM = {"role": "system", "content": "s"}
 @pytest.mark.parametrize(
     ("prompt", "before"),
     [
-        ([user("r")], [user("q"), said("a"), user("r")]),
-        ([user("q"), said("a"), user("r")], [user("r")]),
+        ([user("r")], [user("q"), reply("a"), user("r")]),
+        ([user("q"), reply("a"), user("r")], [user("r")]),
         ([user("q")], [SYSTEM, user("r")]),
     ],
     ids=str,
 )
 def test_turns_that_cant_follow_a_prompt_are_refused(prompt: list[object], before: list[object]) -> None:
     """They are the conversation again, told in other words: judged behind the prompt, it would be asked twice."""
-    answered = [*before, said("good")]
-    pair = requests(PREFERENCE, {"prompt": prompt, "chosen": answered, "rejected": [said("bad")]})
+    answered = [*before, reply("good")]
+    pair = requests(PREFERENCE, {"prompt": prompt, "chosen": answered, "rejected": [reply("bad")]})
     assert (refused(pair), judged(pair)) == ({"chosen": Reason.WRONG_TYPE}, {"rejected": "bad"})
     for shape, row in (
         ("prompt-completion", {"prompt": prompt, "completion": answered}),
@@ -318,19 +328,23 @@ def test_turns_that_cant_follow_a_prompt_are_refused(prompt: list[object], befor
 def test_a_conversation_that_repeats_the_prompt_but_for_white_space_and_the_system_prompt_is_asked_once(
     prompt: list[object], before: list[object], asked_once: list[tuple[str, str]]
 ) -> None:
-    answered = [*before, said("good")]
+    answered = [*before, reply("good")]
     for shape, row in (
-        ("preference", {"prompt": prompt, "chosen": answered, "rejected": [*before, said("bad")]}),
+        ("preference", {"prompt": prompt, "chosen": answered, "rejected": [*before, reply("bad")]}),
         ("prompt-completion", {"prompt": prompt, "completion": answered}),
         ("nemo-rl", {"context": prompt, "completions": [{"rank": 0, "completion": answered}]}),
     ):
         assert contexts(requests(SHAPES[shape], row)) == [asked_once], shape
 
 
-@pytest.mark.parametrize("before", [[user("Hello")], [SYSTEM, user("Hello")], [user("Be terse."), said("Be terse. Why?")]])
+@pytest.mark.parametrize("before", [[user("Hello")], [SYSTEM, user("Hello")], [user("Be terse."), reply("Be terse. Why?")]])
 def test_a_conversation_that_does_not_hold_the_prompt_of_text_beside_it_is_refused(before: list[object]) -> None:
     """What the prompt asks wouldn't be asked."""
-    row = {"prompt": "Be terse. Why?", "chosen": [*before, user("x"), said("good")], "rejected": [*before, said("bad")]}
+    row = {
+        "prompt": "Be terse. Why?",
+        "chosen": [*before, user("x"), reply("good")],
+        "rejected": [*before, reply("bad")],
+    }
     assert refused(requests(PREFERENCE, row)) == dict.fromkeys(("chosen", "rejected"), Reason.WRONG_TYPE)
 
 
@@ -338,13 +352,13 @@ def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it() -> N
     prompts: list[object] = ["r", "\nr", "", None]
     befores: list[list[object]] = [
         [user("r ")],
-        [user("q"), said("a"), user("r")],
-        [user("r"), said("a"), user("q")],
+        [user("q"), reply("a"), user("r")],
+        [user("r"), reply("a"), user("q")],
         [SYSTEM | {"content": "r"}, user("q")],
     ]
     for before in befores:
         for prompt in prompts:
-            row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
+            row = {"prompt": prompt, "chosen": [*before, reply("good")], "rejected": [*before, reply("bad")]}
             row_requests = requests(PREFERENCE, row)
             assert (judged(row_requests), len(row_requests.requests[0].context)) == (PAIR, len(before))
 
@@ -353,8 +367,8 @@ def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it() -> N
 def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object) -> None:
     row = {
         "prompt": {"role": "user", "content": content},
-        "chosen": [user("q"), said("good")],
-        "rejected": [user("q"), said("bad")],
+        "chosen": [user("q"), reply("good")],
+        "rejected": [user("q"), reply("bad")],
     }
     row_requests = requests(PREFERENCE, row)
     assert (judged(row_requests), contexts(row_requests)) == (PAIR, [[("user", "q")]])
@@ -363,20 +377,22 @@ def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object)
 
 
 def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation() -> None:
-    prompts: list[object] = ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), said("a")]]
+    prompts: list[object] = ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), reply("a")]]
     for shape in ("prompt-completion", "input-output"):
         for prompt in prompts:
             asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
-            row_requests = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
+            row_requests = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), reply("a")]})
             systems = [("system", "s")] if "system" in str(prompt) else []
             assert (contexts(row_requests), judged(row_requests)) == ([[*systems, ("user", "q")]], {"final": "a"})
 
 
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
-@pytest.mark.parametrize("repeated", [[said("b"), user("r"), said("a")], [user("r"), said("b"), user("q"), said("a")][2:]])
+@pytest.mark.parametrize(
+    "repeated", [[reply("b"), user("r"), reply("a")], [user("r"), reply("b"), user("q"), reply("a")][2:]]
+)
 def test_a_prompt_that_is_answered_is_not_asked_again(shape: str, repeated: list[object]) -> None:
     asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
-    row = {asks: [user("r"), said("x"), user("q"), said("b")], answers: repeated}
+    row = {asks: [user("r"), reply("x"), user("q"), reply("b")], answers: repeated}
     assert refused(requests(SHAPES[shape], row)) == {"final": Reason.WRONG_TYPE}
 
 
@@ -386,7 +402,7 @@ def test_a_bad_side_leaves_the_other() -> None:
         ({"prompt": "q", "chosen": "good", "rejected": ""}, {"rejected": Reason.EMPTY_CONTENT}),
         ({"prompt": "q", "chosen": "good", "rejected": [user("r")]}, {"rejected": Reason.NO_FINAL_ASSISTANT}),
         ({"prompt": "q", "chosen": "good", "rejected": ["bad"]}, {"rejected": Reason.WRONG_TYPE}),
-        ({"chosen": [user("q"), said("good")], "rejected": [said("bad")]}, {"rejected": Reason.NO_MESSAGES}),
+        ({"chosen": [user("q"), reply("good")], "rejected": [reply("bad")]}, {"rejected": Reason.NO_MESSAGES}),
         (PAIR, {"chosen": Reason.MISSING_FIELD, "rejected": Reason.MISSING_FIELD}),
         ({"prompt": SURROGATE, **PAIR}, {"chosen": Reason.LONE_SURROGATE, "rejected": Reason.LONE_SURROGATE}),
     ]
@@ -429,7 +445,7 @@ def test_a_side_of_rm_bench_may_be_odd(rejected: object, names: list[str], reaso
 
 # --- detection -----------------------------------------------------------------------------------------------------
 
-CHAT = chat(user("q"), said("a"))
+CHAT = chat(user("q"), reply("a"))
 SINGLE = {"prompt": "q", "response": "a"}
 
 

@@ -17,7 +17,7 @@ from pipelines.data.formats import (
     requests,
 )
 from tests.pipelines.data.formats.test_detection import CHAT, EXAMPLES, PROMPTS, SIDES
-from tests.support.asked import contexts, refused
+from tests.support.parsed_rows import contexts, refused
 
 SINGLE = {"prompt": "q", "response": "a"}
 AMBIGUOUS = {"prompt": "q", "response": "a", "completion": "b"}

@@ -23,8 +23,8 @@ from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
 from pipelines.run.prepare.score_requests import parse_rows
 from pipelines.settings.run_settings import RowSettings, ScoreSettings
-from tests.support.asked import account, contexts, judged, refused, said, user
 from tests.support.corpora import lines, settings, write
+from tests.support.parsed_rows import account, contexts, judged, refused, reply, user
 
 ROW = {"task": {"question": "q", "system": "s"}, "choices": [{"text": "a"}, {"text": "b"}], "a.b": "dotted", "who": None}
 
@@ -65,29 +65,29 @@ def test_a_path_that_leads_nowhere_is_a_missing_field() -> None:
 
 
 def test_a_list_of_responses_is_judged_one_by_one() -> None:
-    row_requests = read({"prompt": "q", "response": ["a", said("b"), "", user("c")]})
+    row_requests = read({"prompt": "q", "response": ["a", reply("b"), "", user("c")]})
     assert judged(row_requests) == {"response[0]": "a", "response[1]": "b"}
     assert refused(row_requests) == {"response[2]": Reason.EMPTY_CONTENT, "response[3]": Reason.NO_FINAL_ASSISTANT}
     assert refused(read({"prompt": "q", "response": []})) == {"final": Reason.EMPTY_CONTENT}
 
 
 def test_a_list_of_turns_is_one_response_with_what_goes_before_it() -> None:
-    turns = [said("a"), user("b"), said("c")]
+    turns = [reply("a"), user("b"), reply("c")]
     row_requests = read({"prompt": "q", "response": turns})
     before = [("user", "q"), ("assistant", "a"), ("user", "b")]
     assert (contexts(row_requests), judged(row_requests), refused(row_requests)) == ([before], {"final": "c"}, {})
-    several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [said("x"), said("y")]})
+    several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [reply("x"), reply("y")]})
     assert judged(several) == {"a": "c", "b[0]": "x", "b[1]": "y"}
     assert contexts(several) == [before, [("user", "q")]]
-    assert refused(read({"prompt": "q", "response": [user("other"), said("a")]})) == {"final": Reason.WRONG_TYPE}
-    whole = read({"prompt": "q", "response": [user("q"), said("a")]})
+    assert refused(read({"prompt": "q", "response": [user("other"), reply("a")]})) == {"final": Reason.WRONG_TYPE}
+    whole = read({"prompt": "q", "response": [user("q"), reply("a")]})
     assert (contexts(whole), judged(whole)) == ([[("user", "q")]], {"final": "a"})
-    assert refused(read({"prompt": "q", "response": [said("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
+    assert refused(read({"prompt": "q", "response": [reply("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
 
 
 def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
-    answered = [user("What is 3 + 4?"), said("7")]
-    row = {"prompt": answered, "response": "9", "responses": ["9", said("8")], "turns": [user("Sure?"), said("9")]}
+    answered = [user("What is 3 + 4?"), reply("7")]
+    row = {"prompt": answered, "response": "9", "responses": ["9", reply("8")], "turns": [user("Sure?"), reply("9")]}
     assert refused(read(row)) == {"final": Reason.WRONG_TYPE}
     assert refused(read(row, response="responses")) == dict.fromkeys(("response[0]", "response[1]"), Reason.WRONG_TYPE)
     assert judged(read(row, response="turns")) == {"final": "9"}
@@ -110,6 +110,30 @@ def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
             assert contexts(requests(OwnColumns("question", None).shape(), row)) == before
             other = {"system": "Be brief.", "system_prompt": "Be long."}
             assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
+
+
+def test_what_stands_beside_a_named_path_belongs_to_its_conversation() -> None:
+    tool = {"type": "function", "function": {"name": "w"}}
+    asked = {"input": [user("q")], "messages": [user("q")], "tools": [tool], "instructions": "Be brief.", "system": None}
+    row = {"request": asked, "answer": "a", "all": {"turns": json.dumps([user("q"), reply("a")]), **asked}}
+    brief, plain = [("system", "Be brief."), ("user", "q")], [("user", "q")]
+    for own_columns, context in (
+        (OwnColumns("request.input", "answer"), brief),
+        (OwnColumns("request.messages", "answer"), plain),
+        (OwnColumns("request.input", "answer", ""), plain),
+        (OwnColumns(None, None, conversations=("all.turns",)), plain),
+    ):
+        parsed = requests(own_columns.shape(), row)
+        assert (contexts(parsed), judged(parsed)) == ([context], {"final": "a"})
+        assert parsed.requests[0].tools == (json.dumps(tool),)
+    by_prompt = OwnColumns("request.input", "answer").shape()
+    assert judged(requests(by_prompt, row | {"tools": [tool]})) == {"final": "a"}
+    for beside in ({"tools": [{"name": "v"}]}, {"request": asked | {"tools": [{"type": "web_search"}]}}):
+        assert refused(requests(by_prompt, row | beside)) == {"final": Reason.TOOL_CALL}
+    assert refused(requests(by_prompt, row | {"system": "Be long."})) == {"final": Reason.TWO_SYSTEM_PROMPTS}
+    assert refused(requests(OwnColumns("request.input", None).shape(), row)) == {"candidate": Reason.TOOL_CALL}
+    parts = OwnColumns("request.input", "request.system")
+    assert contexts(requests(parts.shape(), {"request": asked | {"system": "a", "instructions": None}})) == [plain]
 
 
 def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
@@ -212,7 +236,7 @@ def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: P
     message, made = planned(tmp_path, [ROW, ROW], **COLUMNS)
     assert made.shape_found == "columns: 2 of 2 rows have `task.question` and `choices[0].text`"
     preparation = pickle.loads(pickle.dumps(made.preparation))
-    assert judged(preparation.requests(ROW)) == {"final": "a"}
+    assert judged(preparation.row_shape.requests(ROW)) == {"final": "a"}
     identity = manifest_of(made, message).identity
     assert identity["shape"] == "columns"
     assert identity["own_columns"] == {
@@ -231,7 +255,7 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
     row = {"q": "why", "output_1": "a", "output_2": ["b", "c"], "chosen": {"answer": "d"}}
     names = ["output_1", "output_2", "chosen.answer", "gone"]
     message, made = planned(tmp_path, [row, {**row, "gone": "e"}], prompt_column="q", response_column=names)
-    request = made.preparation.requests(row)
+    request = made.preparation.row_shape.requests(row)
     assert judged(request) == {"output_1": "a", "output_2[0]": "b", "output_2[1]": "c", "chosen.answer": "d"}
     assert [(bad.name, bad.reason) for bad in request.rejected] == [("gone", Reason.MISSING_FIELD)]
     assert request.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
@@ -281,7 +305,7 @@ def test_a_column_that_no_row_has_is_refused_before_the_run(tmp_path: Path, wron
 
 # --- whole conversations, last elements, all elements ---------------------------------------------------------------------
 
-TALK = [user("q"), said("a"), user("r"), said("b")]
+TALK = [user("q"), reply("a"), user("r"), reply("b")]
 SHARED = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "b"}]
 
 

@@ -21,12 +21,12 @@ from pipelines.data.formats import (
     detect,
     requests,
 )
-from tests.support.asked import account, chat, contexts, refused, said, user
+from tests.support.parsed_rows import account, chat, contexts, refused, reply, user
 
 ASKED = [[("user", "q")]]
 
 
-def asked(row: Mapping[str, Any]) -> RowRequests:
+def read_row(row: Mapping[str, Any]) -> RowRequests:
     """A row read in the shape that it shows."""
     return requests(detect([row], PROMPT_SHAPES), row)
 
@@ -49,7 +49,7 @@ def test_every_shape_of_a_prompt_is_the_same_question() -> None:
     ]
     for row, shape in cases:
         assert detect([row], PROMPT_SHAPES).name == shape
-        row_requests = asked(row)
+        row_requests = read_row(row)
         account_of_a_prompt(row_requests)
         assert contexts(row_requests) == ASKED
 
@@ -65,14 +65,14 @@ def account_of_a_prompt(found: RowRequests) -> None:
 
 def test_what_the_assistant_said_last_is_left_out_and_all_before_stays() -> None:
     for row in (
-        chat(user("q"), said("a")),
+        chat(user("q"), reply("a")),
         {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
-        {"prompt": [user("q"), said("a")]},
+        {"prompt": [user("q"), reply("a")]},
     ):
-        assert contexts(asked(row)) == ASKED
-    assert contexts(asked(chat(user("q"), said("a"), user("r")))) == [LONG]
-    assert contexts(asked(chat(user("q"), said("a"), user("r"), said("b")))) == [LONG]
-    assert contexts(asked(chat(user("q"), said("a"), {"role": "tool", "content": "t"}))) == [[*LONG[:2], ("tool", "t")]]
+        assert contexts(read_row(row)) == ASKED
+    assert contexts(read_row(chat(user("q"), reply("a"), user("r")))) == [LONG]
+    assert contexts(read_row(chat(user("q"), reply("a"), user("r"), reply("b")))) == [LONG]
+    assert contexts(read_row(chat(user("q"), reply("a"), {"role": "tool", "content": "t"}))) == [[*LONG[:2], ("tool", "t")]]
 
 
 # --- templates that are written out ---------------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ SIDES = {"chosen": "good", "rejected": "bad"}
 RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
 ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
     # Rows by their shape, and whether it takes turns apart that a text holds.
-    "messages": (lambda prompt: chat(user(prompt), said("a")), False),
-    "conversation": (lambda prompt: {"conversation": [user(prompt), said("a")]}, False),
+    "messages": (lambda prompt: chat(user(prompt), reply("a")), False),
+    "conversation": (lambda prompt: {"conversation": [user(prompt), reply("a")]}, False),
     "sharegpt": (lambda prompt: {"conversations": talk(prompt)}, False),
     "steerlm": (lambda prompt: {"conversations": talk(prompt), "mask": "human"}, True),
     "prompt-response": (lambda prompt: {"prompt": prompt, "response": "a"}, False),
@@ -107,9 +107,9 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
     "input-output": (lambda prompt: {"input": prompt, "output": "a"}, False),
     "alpaca": (lambda prompt: {"instruction": prompt, "output": "a"}, False),
     "preference": (lambda prompt: {"prompt": prompt, **SIDES}, False),
-    "swift-preference": (lambda prompt: {**chat(user(prompt), said("a")), "rejected_response": "b"}, False),
+    "swift-preference": (lambda prompt: {**chat(user(prompt), reply("a")), "rejected_response": "b"}, False),
     "sharegpt-preference": (
-        lambda prompt: {"conversations": talk(prompt)[:1], **{side: said(text) for side, text in SIDES.items()}},
+        lambda prompt: {"conversations": talk(prompt)[:1], **{side: reply(text) for side, text in SIDES.items()}},
         False,
     ),
     "nemo-preference": (
@@ -123,7 +123,7 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
     "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, False),
     "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, False),
     "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, False),
-    "responses": (lambda prompt: {"input": prompt, "output": [{"type": "message", **said("a")}]}, False),
+    "responses": (lambda prompt: {"input": prompt, "output": [{"type": "message", **reply("a")}]}, False),
 }
 NO_PROMPTS = {
     "written-out": "text",
@@ -184,16 +184,16 @@ def test_a_prompt_in_a_template_that_does_not_end_where_the_assistant_begins_is_
 )
 def test_a_mask_tells_who_asks(more: dict[str, Any], reason: Reason) -> None:
     row = {"conversations": [{"from": "Ann", "value": "q"}, {"from": "Bob", "value": "a", "label": "quality:1"}]}
-    assert contexts(asked({**row, "mask": "Ann"})) == ASKED
+    assert contexts(read_row({**row, "mask": "Ann"})) == ASKED
     assert contexts(requests(SHAPES["steerlm"], {**row, "mask": "Ann"})) == ASKED
-    assert refused(asked({**row, **more})) == {CANDIDATE: reason}
+    assert refused(read_row({**row, **more})) == {CANDIDATE: reason}
 
 
 @pytest.mark.parametrize("mask", [[0, 1], 5, True, {}, None], ids=str)
 def test_a_mask_that_names_nobody_is_none(mask: object) -> None:
     row = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "mask": mask}
     assert detect([row], PROMPT_SHAPES).name == detect([row]).name == "sharegpt"
-    assert contexts(asked(row)) == contexts(requests(SHAPES["sharegpt"], row)) == ASKED
+    assert contexts(read_row(row)) == contexts(requests(SHAPES["sharegpt"], row)) == ASKED
 
 
 # --- which shape -----------------------------------------------------------------------------------------------------
@@ -225,12 +225,12 @@ def test_a_broken_row_has_its_reason() -> None:
     cases: list[tuple[str, dict[str, Any], Reason]] = [
         ("messages", {"messages": []}, Reason.NO_MESSAGES),
         ("messages", {}, Reason.MISSING_FIELD),
-        ("messages", chat(said("a")), Reason.NO_MESSAGES),
+        ("messages", chat(reply("a")), Reason.NO_MESSAGES),
         ("messages", chat(user("")), Reason.EMPTY_CONTENT),
-        ("messages", chat(user(None), said("a")), Reason.EMPTY_CONTENT),
+        ("messages", chat(user(None), reply("a")), Reason.EMPTY_CONTENT),
         ("messages", chat({"role": "nobody", "content": "q"}), Reason.UNKNOWN_ROLE),
         ("messages", chat("q"), Reason.WRONG_TYPE),
-        ("messages", chat(user("q"), said("a", tool_calls=[{"id": "1"}]), user("r")), Reason.TOOL_CALL),
+        ("messages", chat(user("q"), reply("a", tool_calls=[{"id": "1"}]), user("r")), Reason.TOOL_CALL),
         ("sharegpt", {}, Reason.MISSING_FIELD),
         ("sharegpt", {"conversations": []}, Reason.NO_MESSAGES),
         ("sharegpt", {"conversations": [{"from": "human"}]}, Reason.MISSING_FIELD),
@@ -244,7 +244,7 @@ def test_a_broken_row_has_its_reason() -> None:
         ("prompt", {"prompt": " \n"}, Reason.EMPTY_CONTENT),
         ("prompt", {"prompt": "a\ud800b"}, Reason.LONE_SURROGATE),
         ("prompt", {"prompt": "q", "system": 5}, Reason.CONTENT_NOT_TEXT),
-        ("prompt", {"prompt": [said("a")]}, Reason.NO_MESSAGES),
+        ("prompt", {"prompt": [reply("a")]}, Reason.NO_MESSAGES),
     ]
     for shape, row, reason in cases:
         row_requests = requests(PROMPT_SHAPES[shape], row)
@@ -278,7 +278,7 @@ def test_a_prompt_in_a_column_of_ones_own() -> None:
     shape = OwnColumns("task.question", None, "task.system").shape()
     account_of_a_prompt(requests(shape, row))
     assert contexts(requests(shape, row)) == [[("system", "s"), ("user", "q")]]
-    assert contexts(requests(shape, {"task": {"question": [user("q"), said("a")]}})) == ASKED
+    assert contexts(requests(shape, {"task": {"question": [user("q"), reply("a")]}})) == ASKED
     assert refused(requests(shape, {"task": {}})) == {CANDIDATE: Reason.MISSING_FIELD}
     assert (shape.looks_like(row), shape.looks_like({"prompt": "q"})) == (True, False)
 

@@ -28,7 +28,7 @@ from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.preview import check_preview
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import RowSettings
-from tests.support.asked import account, contexts, judged, refused
+from tests.support.parsed_rows import account, contexts, judged, refused
 
 Turns = Sequence[tuple[str, str]]
 SUM, FOUR = ("user", "What is 2 + 2?"), ("assistant", "It is 4.")
@@ -59,7 +59,7 @@ def user(text: object, **more: object) -> dict[str, Any]:
     return {"content": text, "role": "user", **more}
 
 
-def said(text: object, **more: object) -> dict[str, Any]:
+def reply(text: object, **more: object) -> dict[str, Any]:
     return {"content": text, "role": "assistant", **more}
 
 
@@ -80,9 +80,9 @@ def pair_of(first: str, second: str) -> dict[str, str]:
 
 PAIR = pair_of("chosen", "rejected")
 ASKED = [user("What is 2 + 2?")]
-ANSWERED, DUNNO = [*ASKED, said("It is 4.")], [*ASKED, said(UNKNOWN)]
+ANSWERED, DUNNO = [*ASKED, reply("It is 4.")], [*ASKED, reply(UNKNOWN)]
 ASKED_AGAIN = [*ANSWERED, user("And 3 + 4?")]
-TWO_TURNS, LATER_DUNNO = [*ASKED_AGAIN, said("It is 7.")], [*ASKED_AGAIN, said(UNKNOWN)]
+TWO_TURNS, LATER_DUNNO = [*ASKED_AGAIN, reply("It is 7.")], [*ASKED_AGAIN, reply(UNKNOWN)]
 LATER_PAIR = {"chosen": "It is 7.", "rejected": UNKNOWN}
 BRIEF_TURNS = [{"role": "system", "content": "Be brief."}, *ANSWERED]
 PARTS = {"image": None, "mimeType": None}
@@ -157,7 +157,7 @@ CHAT_LOGS = [
     ),
     PublicSet(
         "WildChat-1M, an empty answer",
-        WILD | {"conversation": [*ASKED, said("")]},
+        WILD | {"conversation": [*ASKED, reply("")]},
         refusal="empty_content",
     ),
     PublicSet(
@@ -165,18 +165,44 @@ CHAT_LOGS = [
         {
             **texts("question_id model_a model_b winner judge language"),
             "conversation_a": TWO_TURNS,
-            "conversation_b": [*DUNNO, user("And 3 + 4?"), said("It is 7.")],
+            "conversation_b": [*DUNNO, user("And 3 + 4?"), reply("It is 7.")],
+            "turn": 2,
             "toxic_chat_tag": {"roberta-large": {"flagged": False}},
         },
         [TALK, [SUM, ("assistant", UNKNOWN), TALK[2]]],
         {"conversation_a": "It is 7.", "conversation_b": "It is 7."},
     ),
     PublicSet(
+        "MT-bench's human judgments, a vote on the first of two turns",
+        {
+            "question_id": 81,
+            **texts("model_a model_b winner judge"),
+            "conversation_a": TWO_TURNS,
+            "conversation_b": LATER_DUNNO,
+            "turn": 1,
+        },
+        [[SUM]],
+        {"conversation_a": "It is 4.", "conversation_b": "It is 4."},
+    ),
+    PublicSet(
+        "Chatbot Arena, with conversations as texts",
+        {
+            **texts("id model_a model_b winner full_conversation"),
+            "conversation_a": json.dumps(ANSWERED),
+            "conversation_b": json.dumps(DUNNO),
+        },
+        [[SUM]],
+        {"conversation_a": "It is 4.", "conversation_b": UNKNOWN},
+    ),
+    PublicSet(
         "Arena human preference 140k",
         {
             **texts("id model_a model_b winner evaluation_session_id language"),
             "conversation_a": parts(*ANSWERED),
-            "conversation_b": [user([{"type": "image", "text": None, "image": "iVBORw0KGgo="}]), *parts(said("A cat."))],
+            "conversation_b": [
+                user([{"type": "image", "text": None, "image": "iVBORw0KGgo="}]),
+                *parts(reply("A cat.")),
+            ],
             "timestamp": WHEN,
         },
         [[SUM]],
@@ -327,6 +353,57 @@ OPEN_ASSISTANT = [
 ]
 
 SYNTHETIC = [
+    PublicSet(
+        "SmolTalk2, SFT",
+        {
+            "messages": ANSWERED,
+            "chat_template_kwargs": {
+                "custom_instructions": "Be brief.",
+                "enable_thinking": False,
+                "python_tools": [],
+                "xml_tools": [],
+            },
+            "source": "x",
+        },
+        [[BRIEF, SUM]],
+        ONE,
+    ),
+    PublicSet(
+        "SmolTalk2, preferences",
+        {
+            "prompt": SUM[1],
+            "chosen": ANSWERED,
+            "rejected": DUNNO,
+            "chat_template_kwargs": {"custom_instructions": "Be brief."},
+        },
+        [[BRIEF, SUM]],
+        PAIR,
+    ),
+    PublicSet(
+        "Toucan-1.5M, whose columns are texts",
+        {
+            **texts("uuid subset_name question target_tools metadata"),
+            "messages": json.dumps(BRIEF_TURNS),
+            "available_tools": "[]",
+        },
+        [[BRIEF, SUM]],
+        ONE,
+    ),
+    PublicSet(
+        "SWE-agent-trajectories",
+        {
+            "instance_id": "x",
+            "target": True,
+            "trajectory": [
+                {"cutoff_date": "01.01.2023", "mask": False, "role": "system", "system_prompt": "Be brief.", "text": None},
+                {"cutoff_date": None, "mask": False, "role": "user", "system_prompt": None, "text": SUM[1]},
+                {"cutoff_date": None, "mask": False, "role": "ai", "system_prompt": None, "text": FOUR[1]},
+            ],
+        },
+        [[BRIEF, SUM]],
+        ONE,
+        options={"conversation_column": ["trajectory"]},
+    ),
     PublicSet(
         "Magpie, multi-turn",
         {
@@ -510,7 +587,7 @@ TRAINERS = [
     ),
     PublicSet(
         "OpenAI, fine-tuning",
-        {"messages": [*ASKED, said("It is 4.", weight=0), *TWO_TURNS[2:]], "parallel_tool_calls": False, "tools": []},
+        {"messages": [*ASKED, reply("It is 4.", weight=0), *TWO_TURNS[2:]], "parallel_tool_calls": False, "tools": []},
         [TALK],
         LATER,
     ),
@@ -518,8 +595,8 @@ TRAINERS = [
         "OpenAI, preferences",
         {
             "input": {"messages": BRIEF_TURNS[:2], "tools": [], "parallel_tool_calls": True},
-            "preferred_output": [said("It is 4.")],
-            "non_preferred_output": [said(UNKNOWN)],
+            "preferred_output": [reply("It is 4.")],
+            "non_preferred_output": [reply(UNKNOWN)],
         },
         [[BRIEF, SUM]],
         PAIR,

@@ -8,7 +8,7 @@ import pytest
 
 from actors.records import Reason
 from pipelines.data.formats import SHAPES, RowRequests, RowShape, detect, parse
-from tests.support.asked import contexts, judged, refused, said, shared_data, user
+from tests.support.parsed_rows import contexts, judged, refused, reply, shared_data, user
 
 ASKED = [("user", "q")]
 LONG = [("user", "q"), ("assistant", "a"), ("user", "r")]
@@ -49,7 +49,7 @@ def test_sharegpt_names_its_speakers_in_many_ways() -> None:
             assert judged(read("sharegpt", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
     for tool in ("tool", "function", "observation", "function_response"):
         check_read("sharegpt", share(("human", "q"), (tool, "t"), ("gpt", "a")), [*ASKED, ("tool", "t")], {"final": "a"})
-    check_read("sharegpt", {"conversations": [user("q"), said("a")]}, ASKED, {"final": "a"})
+    check_read("sharegpt", {"conversations": [user("q"), reply("a")]}, ASKED, {"final": "a"})
 
 
 def test_sharegpt_may_have_a_system_prompt_inside_or_outside() -> None:
@@ -87,7 +87,7 @@ def test_a_bad_sharegpt_row() -> None:
 
 def test_a_sharegpt_pair_is_two_turns_to_go_on_with() -> None:
     for key in ("conversations", "messages"):
-        row = {key: [user("q"), said("a"), user("r")], "chosen": said("good"), "rejected": said("bad")}
+        row = {key: [user("q"), reply("a"), user("r")], "chosen": reply("good"), "rejected": reply("bad")}
         check_read("sharegpt-preference", row, LONG, PAIR)
     check_refused(
         "sharegpt-preference",
@@ -188,7 +188,7 @@ def test_a_text_that_is_not_of_the_form_is_refused() -> None:
 def test_nemo_pairs_may_be_text_or_messages() -> None:
     prompts: list[object] = [PROMPT, [{"role": "system", "content": "s"}, user("q")]]
     for prompt in prompts:
-        for good in ("good\n<extra_id_1>", "good", said("good")):
+        for good in ("good\n<extra_id_1>", "good", reply("good")):
             row = {"prompt": prompt, "chosen_response": good, "rejected_response": "bad"}
             check_read("nemo-preference", row, [SYSTEM, *ASKED], PAIR)
     row = {"prompt": PROMPT, "response": "a\n<extra_id_1>", "preference": "rejected"}
@@ -211,12 +211,12 @@ def test_a_nemo_pair_that_is_not_of_the_form_is_refused() -> None:
 
 def test_ranked_completions_have_the_names_of_their_ranks() -> None:
     row = {
-        "context": [user("q"), said("a"), user("r")],
-        "completions": [{"rank": 1, "completion": [said("bad")]}, {"rank": 0, "completion": [said("good")]}],
+        "context": [user("q"), reply("a"), user("r")],
+        "completions": [{"rank": 1, "completion": [reply("bad")]}, {"rank": 0, "completion": [reply("good")]}],
     }
     check_read("nemo-rl", row, LONG, {"rank[1]": "bad", "rank[0]": "good"})
     for ranks in ((0, 0), (0, None), (0, True), ("0", "1"), (0.0, 1.0)):
-        row = {"context": [user("q")], "completions": [{"rank": rank, "completion": [said("a")]} for rank in ranks]}
+        row = {"context": [user("q")], "completions": [{"rank": rank, "completion": [reply("a")]} for rank in ranks]}
         check_read("nemo-rl", row, ASKED, {"completions[0]": "a", "completions[1]": "a"})
 
 
@@ -225,10 +225,10 @@ def test_a_bad_completion_leaves_the_other() -> None:
         ({"rank": 1}, Reason.MISSING_FIELD),
         ({"rank": 1, "completion": []}, Reason.NO_MESSAGES),
         ({"rank": 1, "completion": [user("x")]}, Reason.NO_FINAL_ASSISTANT),
-        ({"rank": 1, "completion": [said(None)]}, Reason.EMPTY_CONTENT),
+        ({"rank": 1, "completion": [reply(None)]}, Reason.EMPTY_CONTENT),
     ]
     for completion, reason in cases:
-        row = {"context": [user("q")], "completions": [{"rank": 0, "completion": [said("a")]}, completion]}
+        row = {"context": [user("q")], "completions": [{"rank": 0, "completion": [reply("a")]}, completion]}
         assert (judged(read("nemo-rl", row)), refused(read("nemo-rl", row))) == ({"rank[0]": "a"}, {"rank[1]": reason})
     for value, reason in ((None, Reason.NO_MESSAGES), ("x", Reason.WRONG_TYPE), ([5], Reason.WRONG_TYPE)):
         for name in ("nemo-rl", "ultrafeedback"):
@@ -269,7 +269,7 @@ def test_helpsteer3_names_responses_by_their_keys() -> None:
         ("original_response", "edited_response", "good_edited_response", "bad_edited_response"),
     ):
         responses = {key: f"as {key}" for key in keys}
-        row = {"domain": "general", "context": [user("q"), said("a"), user("r")], "overall_preference": -2, **responses}
+        row = {"domain": "general", "context": [user("q"), reply("a"), user("r")], "overall_preference": -2, **responses}
         check_read("helpsteer3", row, LONG, responses)
 
 
@@ -310,10 +310,10 @@ def test_a_bad_row_of_helpsteer_has_a_reason_for_each_response() -> None:
 
 def test_a_prompt_and_its_completion() -> None:
     for prompt in ("q", [user("q")]):
-        for completion in ("a", said("a"), [said("a")]):
+        for completion in ("a", reply("a"), [reply("a")]):
             row = {"prompt": prompt, "completion": completion, "label": False}
             check_read("prompt-completion", row, ASKED, {"final": "a"})
-    row = {"prompt": [user("q")], "completion": [said("a"), user("r"), said("b")]}
+    row = {"prompt": [user("q")], "completion": [reply("a"), user("r"), reply("b")]}
     check_read("prompt-completion", row, LONG, {"final": "b"})
 
 
@@ -366,7 +366,7 @@ def test_rewardbench_is_a_pair_of_texts_or_has_several_right_completions() -> No
     several = {"id": "tied:1", "prompt": "q", "chosen": ["a", "b"], "rejected": ["c"], "num_correct": 2, "models": ["m"]}
     assert (detect([pair]), detect([several])) == (SHAPES["preference"], SHAPES["rm-bench"])
     check_read("preference", pair, ASKED, PAIR)
-    check_read("preference", pair | {"prompt": [user("q"), said("a"), user("r")]}, LONG, PAIR)  # its prior sets
+    check_read("preference", pair | {"prompt": [user("q"), reply("a"), user("r")]}, LONG, PAIR)  # its prior sets
     check_read("rm-bench", several, ASKED, {"chosen[0]": "a", "chosen[1]": "b", "rejected[0]": "c"})
 
 
@@ -416,7 +416,7 @@ def test_each_of_several_responses_is_judged_or_refused() -> None:
         ),
         (
             "prompt-responses",
-            {"prompt": "q", "responses": ["a", " ", said("c"), ["d", "e"]]},
+            {"prompt": "q", "responses": ["a", " ", reply("c"), ["d", "e"]]},
             {"responses[0]": "a", "responses[2]": "c"},
             {"responses[1]": Reason.EMPTY_CONTENT, "responses[3]": Reason.WRONG_TYPE},
         ),

@@ -8,15 +8,18 @@ import pytest
 from actors.records import Message, Reason, Role, ScoreRequest, ToolCall
 from actors.text.tool_calls import as_messages
 from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowRequests, requests
-from pipelines.data.formats.calls import read_tool
+from pipelines.data.formats.calls import calls_without_tools, read_tool
 from pipelines.data.formats.registry import Turns
-from tests.support.asked import chat, judged, refused, said, user
+from tests.support.parsed_rows import chat, judged, refused, reply, user
 
 FUNCTION = {"name": "weather", "description": "Now.", "parameters": {"type": "object"}}
 WEATHER = {"type": "function", "function": FUNCTION}
 PARIS = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":  "Paris"}'}}
 ROW = chat(
-    user("q"), said(None, tool_calls=[PARIS]), {"role": "tool", "tool_call_id": "call_1", "content": ""}, said("Rain.")
+    user("q"),
+    reply(None, tool_calls=[PARIS]),
+    {"role": "tool", "tool_call_id": "call_1", "content": ""},
+    reply("Rain."),
 )
 
 
@@ -41,14 +44,16 @@ def test_calls_answers_and_tools_are_read() -> None:
 @pytest.mark.parametrize(
     "turn",
     [
-        said(None, tool_calls=json.dumps([PARIS])),
-        said("", tool_calls=[{"name": "weather", "arguments": {"city": "Paris", "day": None}}]),
-        said(None, function_call=PARIS["function"]),
-        said(None, function_calls=json.dumps(PARIS["function"])),
-        said(None, function_calls='\n weather(city="Paris")\n'),
+        reply(None, tool_calls=json.dumps([PARIS])),
+        reply(None, tool_calls=[json.dumps(PARIS)]),
+        reply("", tool_calls=[{"name": "weather", "arguments": {"city": "Paris", "day": None}}]),
+        reply(None, function_call=PARIS["function"]),
+        reply(None, function_calls=json.dumps(PARIS["function"])),
         {"from": "function_call", "value": json.dumps({"name": "weather", "arguments": {"city": "Paris"}})},
         {"role": "tool_call", "content": json.dumps([PARIS])},
-        said(None, tool_calls=[{"id": " ", "function": {"name": "weather", "arguments": '{"city":"Rome","city":"Paris"}'}}]),
+        reply(
+            None, tool_calls=[{"id": " ", "function": {"name": "weather", "arguments": '{"city":"Rome","city":"Paris"}'}}]
+        ),
     ],
 )
 def test_every_form_of_a_call_is_the_same_call(turn: dict[str, object]) -> None:
@@ -72,6 +77,9 @@ def test_a_null_in_json_text_is_an_argument() -> None:
         {"tools": [{**WEATHER, "strict": None}]},
         {"functions": [FUNCTION]},
         {"input": {"tools": [WEATHER]}},
+        {"tools_json": json.dumps([WEATHER])},
+        {"available_tools": json.dumps([WEATHER]), "tools": "[]"},
+        {"chat_template_kwargs": {"xml_tools": [json.dumps(WEATHER)], "python_tools": []}},
         {"tools": [{"parameters": {"type": "object"}, "strict": True, **FUNCTION, "type": "function"}]},
         {"tools": [{**WEATHER, "function": FUNCTION | {"strict": None}}], "functions": [FUNCTION]},
         {"tools": [WEATHER], "functions": ["weather"]},
@@ -95,6 +103,9 @@ def test_every_form_of_a_tool_is_the_same_tool(beside: dict[str, object]) -> Non
         {"tools": [{"w": {"description": "d"}}]},
         {"tools": [{"name": "w", "parameters": {"maximum": float("inf")}}]},
         {"tools": [WEATHER], "functions": [{"name": "w"}]},
+        {"tools": [WEATHER], "available_tools": [{"name": "w"}]},
+        {"chat_template_kwargs": {"xml_tools": ["{'name': 'w'}"]}},
+        {"chat_template_kwargs": {"python_tools": ["def w(city: str) -> str"]}},
     ],
 )
 def test_tools_that_cannot_be_read_are_refused(beside: dict[str, object]) -> None:
@@ -104,7 +115,7 @@ def test_tools_that_cannot_be_read_are_refused(beside: dict[str, object]) -> Non
 
 
 def test_turns_may_be_calls_or_final_answers_alone() -> None:
-    calling = chat(user("q"), said("Let me see.", tool_calls=[PARIS]))
+    calling = chat(user("q"), reply("Let me see.", tool_calls=[PARIS]))
     assert list(judged(read(ROW, "all"))) == ["turn[1]", "turn[3]"]
     assert judged(read(calling)) == {"final": "Let me see."}
     assert refused(read(calling, "final-answer")) == {"final": Reason.NO_FINAL_ASSISTANT}
@@ -113,50 +124,17 @@ def test_turns_may_be_calls_or_final_answers_alone() -> None:
 
 def test_sides_of_a_pair_are_calls() -> None:
     other = {**PARIS, "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
-    row = {"prompt": [user("q")], "chosen": [said(None, tool_calls=[PARIS])], "rejected": [said(None, tool_calls=[other])]}
+    row = {
+        "prompt": [user("q")],
+        "chosen": [reply(None, tool_calls=[PARIS])],
+        "rejected": [reply(None, tool_calls=[other])],
+    }
     (request,) = read(row, shape="preference").requests
     assert [response.calls[0].arguments for response in request.responses] == ['{"city": "Paris"}', '{"city": "Rome"}']
 
 
-def test_lines_of_python_are_calls() -> None:
-    """As OLMo 3 writes them: one in a line, with JSON's words for true, false and null beside Python's."""
-    weather = """weather.now(city='Pa"ris', days=[1, -2.5], at={"a": {"b": null}}, exact=true, x=False, y=None)"""
-    written = weather + '\ntime()\nf(\n a="1\\n(2)")'
-    arguments = {"city": 'Pa"ris', "days": [1, -2.5], "at": {"a": {"b": None}}, "exact": True, "x": False, "y": None}
-    assert only(chat(user("q"), said(None, function_calls=written))).responses[0].calls == (
-        ToolCall("weather.now", json.dumps(arguments)),
-        ToolCall("time", "{}"),
-        ToolCall("f", json.dumps({"a": "1\n(2)"})),
-    )
-
-
-PYTHON_THAT_IS_NO_CALL = (
-    'weather("Paris")',
-    "weather(**{})",
-    "weather(city=Paris)",
-    "weather(city='Paris', city='Rome')",
-    "weather(city={1: 2})",
-    "weather(city=(1, 2))",
-    "weather(city={1})",
-    "weather(city=1 + 1)",
-    "weather(city=b'Paris')",
-    "weather(city=f'{1}')",
-    "weather(city=f())",
-    "weather()()",
-    "x = weather()",
-    "weather()\nand so on",
-    "weather().now()",
-    "weather(\ufb01=1)",
-    "wea(city='Par",
-    "f" + ".x" * 10**5 + "()",
-    "f(a=" + "-" * 10**5 + "1)",
-    "f(a=1e400)",
-    "f(a='" + "x" * 2**20 + "')",
-)
-
-
 def call(arguments: object, **more: object) -> dict[str, object]:
-    return said(None, tool_calls=[{"function": {"name": "f", "arguments": arguments}} | more])
+    return reply(None, tool_calls=[{"function": {"name": "f", "arguments": arguments}} | more])
 
 
 @pytest.mark.parametrize(
@@ -173,20 +151,21 @@ def call(arguments: object, **more: object) -> dict[str, object]:
         call({"a": b"bytes"}),
         call("{}", id=5),
         call("{}", type="custom"),
-        said(None, tool_calls=[PARIS] * 1000),
-        said(None, tool_calls=[PARIS], function_call=PARIS["function"]),
-        *(said(None, function_calls=text) for text in PYTHON_THAT_IS_NO_CALL),
+        reply(None, tool_calls=[PARIS] * 1000),
+        reply(None, tool_calls=["weather(Paris)"]),
+        reply(None, tool_calls=[PARIS], function_call=PARIS["function"]),
+        reply(None, function_calls="weather(city='Paris')"),
         {"role": "function_call", "content": "<tool_call>"},
         call('{"a": 1e400}'),
         call({"a": float("nan")}),
         user("q") | {"tool_calls": [PARIS]},
-        said("a", tools=[WEATHER]),
+        reply("a", tools=[WEATHER]),
         {"role": "system", "content": "s", "tools": [WEATHER]},
         {"role": "system", "content": None, "functions": json.dumps([FUNCTION])},
     ],
 )
 def test_calls_that_cannot_be_read_whole_are_refused(turn: dict[str, object]) -> None:
-    (rejected,) = read(chat(turn, said("a"))).rejected
+    (rejected,) = read(chat(turn, reply("a"))).rejected
     assert rejected.reason is Reason.TOOL_CALL
     assert 10 < len(rejected.detail) < 200
 
@@ -203,20 +182,20 @@ def answered(number: object = "call_1", content: object = "rain", **more: object
         ([answered(name="time")], Reason.TOOL_CALL),
         ([answered(), answered()], Reason.TOOL_CALL),
         ([answered(), answered(None)], Reason.TOOL_CALL),
-        ([answered(), said("a"), answered()], Reason.TOOL_CALL),
-        ([answered(), said("a"), answered("zzz")], Reason.TOOL_CALL),
+        ([answered(), reply("a"), answered()], Reason.TOOL_CALL),
+        ([answered(), reply("a"), answered("zzz")], Reason.TOOL_CALL),
         ([answered(content=None)], Reason.MISSING_FIELD),
         ([{"role": "tool", "tool_call_id": "call_1", "output": "rain"}], Reason.MISSING_FIELD),
     ],
 )
 def test_what_answers_no_call_is_refused(answers: list[dict[str, object]], reason: Reason) -> None:
-    row = chat(user("q"), said(None, tool_calls=[PARIS]), *answers, said("a"))
+    row = chat(user("q"), reply(None, tool_calls=[PARIS]), *answers, reply("a"))
     assert refused(read(row)) == {"final": reason}
 
 
 def numbered(*ids: str | None) -> dict[str, object]:
     """A turn with a call of each id, or of none."""
-    return said(None, tool_calls=[{"id": number, "function": {"name": f"f{number}", "arguments": "{}"}} for number in ids])
+    return reply(None, tool_calls=[{"id": number, "function": {"name": f"f{number}", "arguments": "{}"}} for number in ids])
 
 
 @pytest.mark.parametrize(
@@ -231,7 +210,7 @@ def numbered(*ids: str | None) -> dict[str, object]:
 def test_answers_belong_to_calls_by_their_ids_and_else_in_order(
     ids: tuple[str | None, ...], answers: tuple[str | None, ...], expected: list[str]
 ) -> None:
-    turns = [user("q"), numbered(*ids), *map(answered, answers), said("a")]
+    turns = [user("q"), numbered(*ids), *map(answered, answers), reply("a")]
     pair = {"prompt": turns[:3], "chosen": turns[3:], "rejected": turns[3:]}
     for request in (only(chat(*turns)), only(pair, "preference")):
         assert [message["name"] for message in as_messages(request.context) if message["role"] == "tool"] == expected
@@ -239,10 +218,15 @@ def test_answers_belong_to_calls_by_their_ids_and_else_in_order(
 
 def test_turns_of_tools_without_calls_are_read_as_ever() -> None:
     answered = {"role": "tool", "name": "f", "content": "rain"}
-    assert only(chat(user("q"), answered, said("a"))).context[1] == Message(Role.TOOL, "rain")
-    assert refused(read(chat(user("q"), answered | {"content": ""}, said("a")))) == {"final": Reason.EMPTY_CONTENT}
+    assert only(chat(user("q"), answered, reply("a"))).context[1] == Message(Role.TOOL, "rain")
+    assert refused(read(chat(user("q"), answered | {"content": ""}, reply("a")))) == {"final": Reason.EMPTY_CONTENT}
 
 
 def test_a_policy_is_given_no_prompt_with_tools() -> None:
     for row in (ROW, chat(user("q")) | {"tools": [WEATHER]}):
         assert refused(requests(PROMPT_SHAPES["messages"], row)) == {"candidate": Reason.TOOL_CALL}
+
+
+def test_rows_that_call_tools_which_they_do_not_have_are_counted() -> None:
+    with_tools, calling, talking = read(ROW | {"tools": [WEATHER]}), chat(user("q"), reply(None, tool_calls=[PARIS])), chat()
+    assert calls_without_tools([with_tools, read(ROW), read(calling), read(talking), read(chat(user("q"), reply("a")))]) == 2

@@ -7,9 +7,10 @@ import pytest
 
 from actors.records import Reason, Reasoning
 from actors.text.reasoning import without_reasoning
-from pipelines.data.formats import MAX_DEPTH, RowRequests, detect, requests
+from pipelines.data.formats import RowRequests, detect, requests
+from pipelines.data.formats.lines import MAX_DEPTH
 from pipelines.data.formats.registry import Turns
-from tests.support.asked import contexts, judged, refused, said, user
+from tests.support.parsed_rows import contexts, judged, refused, reply, user
 from tests.support.trajectories import (
     ANSWER,
     FLAT_TOOLS,
@@ -99,7 +100,7 @@ def test_a_turn_is_all_items_of_the_assistant_in_a_row() -> None:
     assert contexts(row_requests)[0] == [("system", "Be brief."), ("user", "q")]
     assert [call.id for call in first.responses[0].calls] == ["a", "b"]
     assert [turn.call_id for turn in last.context] == [None, None, None, "b", "a"]
-    inline = said("", tool_calls=[{"id": "c", "function": {"name": "f", "arguments": "{}"}}])
+    inline = reply("", tool_calls=[{"id": "c", "function": {"name": "f", "arguments": "{}"}}])
     (request,) = read({"input": "q", "output": [inline | {"type": "message"}, call("d")]}).requests
     assert [call.id for call in request.responses[0].calls] == ["c", "d"]
 
@@ -140,14 +141,14 @@ def test_what_an_agent_did_not_make_here_is_context_and_not_judged() -> None:
     assert [turn for _, turn in contexts(row_requests)[0]] == ["old", "old answer", "new", "", OUTPUT]
     assert refused(read(atif(*steps[:4]))) == {"final": Reason.NO_FINAL_ASSISTANT}
 
-    prompt = [user("old"), said("old answer"), user("new")]
+    prompt = [user("old"), reply("old answer"), user("new")]
     turns = [{"invocation_id": "root", "turn_no": number, "question": prompt + ITEMS[: 2 * number - 2]} for number in (1, 2)]
     assert read(record(invocation([*prompt, *ITEMS]), turns=turns)).names == ("root/conversation[3]", "root/conversation[5]")
     assert judged(read({"input": prompt, "output": [written("a")]})) == {"output[0]": "a"}
 
 
 def test_a_root_is_shown_what_the_request_holds_and_is_not_judged_by_it() -> None:
-    given = [user("old"), said("old answer"), user("new")]
+    given = [user("old"), reply("old answer"), user("new")]
     request = {"input": given, "instructions": "Be brief.", "tools": FLAT_TOOLS}
     items = [{"type": "message", "status": None, **item} for item in given] + ITEMS
     turns = [{"invocation_id": "root", "turn_no": 1, "question": "new"}]

@@ -45,16 +45,12 @@ def test_a_file_of_exactly_this_name_is_no_pattern(folder: Folder, name: str) ->
     assert paths(folder.file(name)) == [folder.file(name)]
 
 
-@pytest.mark.parametrize("name", ["[v1]", "v*", "v?", "a [x] b"])
-def test_a_folder_of_exactly_this_name_is_no_pattern(folder: Folder, name: str) -> None:
-    for other in (name, "v1", "v2"):
+def test_a_folder_of_exactly_this_name_is_no_pattern(folder: Folder) -> None:
+    for other in ("[v1]", "v1"):
         folder.sub(other).replace("a.jsonl", b"x")
-        folder.sub(other).sub("below").replace("b.txt", b"x")
-    named = folder.sub(name)
-    assert paths(named.path) == [named.file("a.jsonl"), named.sub("below").file("b.txt")]
-    assert paths(named.file("a.jsonl")) == paths(named.file("*.jsonl")) == [named.file("a.jsonl")]
-    assert paths(named.file("*/[b].txt")) == [named.sub("below").file("b.txt")]
-    assert paths(folder.file("v[12]/*.jsonl")) == [folder.sub(number).file("a.jsonl") for number in ("v1", "v2")]
+    named = folder.sub("[v1]")
+    assert paths(named.path) == paths(named.file("a.jsonl")) == [named.file("a.jsonl")]
+    assert paths(folder.file("v[12]/*.jsonl")) == [folder.sub("v1").file("a.jsonl")]
 
 
 def test_the_folders_that_a_pattern_matches_too_are_known(folder: Folder) -> None:

@@ -19,17 +19,16 @@ from hypothesis import strategies as st
 from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.data.corpus.corpus_files import FileKind, InputFile
-from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import PREPARED, RECORD, RESERVED
 from pipelines.folders.run_folder.carried_columns import (
     carried_as,
     carried_columns,
     check_carried,
-    left_in_record,
     scalar_column,
     types_text,
 )
 from pipelines.folders.run_folder.columns import Columns
+from tests.support.corpora import find
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)
@@ -50,18 +49,6 @@ def types_of(*sample: Mapping[str, Any]) -> dict[str, str]:
 
 
 # --- carried from JSON ---------------------------------------------------------------------------------------------
-
-
-def test_fields_without_a_column_are_named_with_the_reason() -> None:
-    rows: list[dict[str, Any]] = [
-        {"id": 1, "meta": {"a": 1}, "grade": 3, "messages": [], "none": None},
-        {"id": 2, "meta": None, "grade": "three", "tags": ["x"]},
-    ]
-    assert left_in_record(rows, {"messages"}) == (
-        "Without a column of their own, in the rows' records alone: 'meta', 'tags' (lists or mappings); "
-        "'grade' (values of several types)"
-    )
-    assert left_in_record([{"id": 1, "score": 1}, {"id": 2, "score": 1.5}], ()) == ""
 
 
 def test_flat_scalars_are_carried_beside_the_record_under_names_that_columns_can_have() -> None:

@@ -62,12 +62,12 @@ def graded(value: float) -> dict[str, float]:
 @pytest.fixture
 def preferences(tmp_path: Path) -> str:
     """Four preference rows to two prompts, so that some pairs have a label and others none."""
-    rows = [{"prompt": f"p{at // 2}", "chosen": [said(f"good {at}")], "rejected": [said(f"bad {at}")]} for at in range(4)]
+    rows = [{"prompt": f"p{at // 2}", "chosen": [reply(f"good {at}")], "rejected": [reply(f"bad {at}")]} for at in range(4)]
     rewards = [[graded(at + 2.0), graded(float(at))] for at in range(4)]
     return judged_corpus(tmp_path / "preferences", rows, rewards, RowShape("preference"), outputs=("reward", *ATTRIBUTES))
 
 
-def said(text: str) -> dict[str, str]:
+def reply(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
 

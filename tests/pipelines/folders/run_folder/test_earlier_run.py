@@ -157,15 +157,15 @@ def test_a_part_that_is_always_unreadable_ends_the_run(
         execute(opened(settings_for(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
 
 
-@pytest.mark.parametrize("left", [b"", b'{"assay": 1, "iden'])
+@pytest.mark.parametrize("content", [b"", b'{"assay": 1, "iden'])
 def test_a_manifest_that_breaks_off_is_written_again_where_the_parts_agree(
-    tmp_path: Path, corpus: Path, left: bytes, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, corpus: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     scored_corpus(settings_for(corpus, out))
     before = json.loads((out / "manifest.json").read_text())
     inodes = {path.stat().st_ino for path in (out / "parts").iterdir()}
-    (out / "manifest.json").write_bytes(left)
+    (out / "manifest.json").write_bytes(content)
     with pytest.raises(OutputError, match="is no manifest of Assay"):
         status(str(out))
     with pytest.raises(OutputError, match="aren't of a run with these settings and files"):

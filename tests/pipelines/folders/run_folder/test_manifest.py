@@ -15,7 +15,6 @@ from actors.engine.protocol import Task
 from actors.errors import OutputError
 from actors.reward_model import RewardModel
 from pipelines.data.corpus.corpus_files import FileKind, InputFile
-from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.columns import Columns
@@ -25,7 +24,7 @@ from pipelines.run.prepare.resolve_run import ResolvedRun
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings, Turns
-from tests.support.corpora import RUN
+from tests.support.corpora import RUN, find
 
 MODEL = RewardModel(
     "m",

@@ -26,7 +26,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.data.storage import patience
 from pipelines.folders.run_folder import part_content
-from pipelines.folders.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps, merge_ranges
+from pipelines.folders.run_folder.coverage import Piece, audit, file_by_file, gaps, merge_ranges
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table, read_tables
 from pipelines.folders.scored_corpus.part_files import drop_unreadable, read_unordered
@@ -387,15 +387,6 @@ def test_a_part_that_a_store_refuses_isnt_dropped(stored: Parts, terse_s3: Terse
     assert stored.listing() == [first, third], "the damaged one has been read before the third"
 
 
-def test_a_part_that_is_gone_is_scored_again_and_isnt_deleted(stored: Parts, terse_s3: TerseStore) -> None:
-    first, second, third = stored.listing()
-    terse_s3.refused, terse_s3.refusal = first.name, 404
-    notes: list[str] = []
-    assert drop_unreadable(stored, notes.append) == [first, second]
-    assert "isn't any more" in notes[0]
-    assert stored.listing() == [first, third]  # it was only away: what isn't missing isn't scored again
-
-
 def test_a_part_isnt_dropped_for_want_of_file_descriptors(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(parts, *(part(at, at + 10, rows=3, scored=3) for at in (0, 10)))
     listed = parts.listing()
@@ -445,8 +436,7 @@ def test_parts_are_listed_in_order_and_other_files_arent(parts: Parts) -> None:
     for stranger in (".DS_Store", "x.parquet", "abc.tmp", "000000-0-1-1-1-0-0.parquet"):
         (Path(parts.folder, "parts") / stranger).write_bytes(b"")
     assert parts.listing() == sorted(committed)
-    pieces = by_file(parts.listing(), {})
-    assert {file: [piece.part for piece in pieces[file]] for file in pieces} == {
+    assert {file: [piece.part for piece in pieces] for file, pieces in file_by_file(parts.listing(), {})} == {
         0: [committed[2], committed[0]],
         2: [committed[1]],
         10**6: [committed[3]],

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from actors.models.mean_variance import FAMILY as MEAN_VARIANCE
-from actors.models.scalar import FAMILY as SCALAR
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score
+from actors.reward_model import families
 from pipelines.folders.score_store.entries import StoredUnit, decode, encode, is_lasting, key_of, units_of
 from tests.support.stores import CountingScorer, pair, request
 
@@ -28,7 +27,7 @@ def test_responses_with_prompts_of_their_own_are_stored_by_themselves() -> None:
 def test_responses_that_are_compared_are_stored_together() -> None:
     assert [unit.positions for unit in units_of(pair([1], [2]), compares=False)] == [(0, 1)]
     assert [unit.positions for unit in units_of(request([1], [2]), compares=True)] == [(0, 1)]
-    assert (MEAN_VARIANCE.compares, SCALAR.compares) == (True, False)
+    assert [families()[name].compares for name in ("mean-variance", "five-class", "scalar")] == [True, True, False]
 
 
 def test_what_was_rejected_before_a_prompt_is_in_no_unit() -> None:

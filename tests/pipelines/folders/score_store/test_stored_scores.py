@@ -11,7 +11,7 @@ from actors.records import RenderedRequest, Status
 from actors.scorers.head_scorer import Scores
 from pipelines.data.storage import Folder
 from pipelines.folders.score_store import stored_scores
-from pipelines.folders.score_store.segments import read_content, segment_names
+from pipelines.folders.score_store.segments import read_content, segment_names, write_segment
 from pipelines.folders.score_store.stored_scores import StoredScores
 from tests.pipelines.data.storage.conftest import folder as a_folder
 from tests.support.engines import until
@@ -188,6 +188,20 @@ def test_threads_of_one_process_ask_once_for_what_they_share(folder: Folder) -> 
         assert (flags(first.result(120)), flags(second.result(120))) == ([False, False], [False, True])
     assert sorted(scorer.prompts) == [(1,), (2,), (3,)]
     assert len(segment_names(folder)) == 1, "written when no block is in work"
+
+
+def test_what_is_being_written_isnt_asked_for_again(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(folder)
+    write = write_segment
+    missing: list[int] = []
+
+    def look_while_writing(*arguments: Any) -> Any:
+        missing.append(len(store.look_up(ROWS).missing))
+        return write(*arguments)
+
+    monkeypatch.setattr(stored_scores, "write_segment", look_while_writing)
+    store(ROWS)
+    assert (missing, store._being_written) == ([0], {})
 
 
 def test_an_error_of_the_scorer_reaches_whoever_waits_and_is_forgotten(folder: Folder) -> None:

@@ -24,8 +24,7 @@ from pipelines.folders.scored_corpus import summary as summary_module
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, summarise
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
-from tests.support.candidates import scored_corpus
-from tests.support.corpora import RUN, lines, settings, write
+from tests.support.corpora import RUN
 
 CARRIED = pa.schema([(RECORD, pa.large_binary())])
 ONE = Columns(CARRIED, ("score",), "")
@@ -211,15 +210,6 @@ def test_the_first_of_each_reason_are_shown_with_what_was_wrong(tmp_path: Path, 
 
 
 # --- labels --------------------------------------------------------------------------------------------------------
-
-
-def test_labels_of_a_benchmark_are_left_to_its_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"input": "q", "output_1": "a", "output_2": "b"}
-    summary = summary_of(tmp_path / "any", ONE, [scored(1.0)])
-    for name, rows in (("labelled", [{**row, "label": 2}]), ("plain", [row])):
-        folder = scored_corpus(settings(write(tmp_path / f"{name}.jsonl", lines(rows)), tmp_path / name))
-        line = f"Labels: rows of LLMBar have labels of their own, by which `assay evaluate {folder}` grades"
-        assert (line in shown(summary, capsys, folder)) is (name == "labelled")
 
 
 def test_pairs_are_compared_with_the_corpus_own_labels(tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ def test_ties_are_verdicts_and_single_responses_have_one_only_where_a_text_says_
 
 def test_what_shows_nothing_passes_no_gate() -> None:
     same = [Pair([a, b], [a, b], 0) for a, b in REWARDS.tolist()]
-    assert effect_of("length", same).failure(0.01) is None
+    assert effect_of("length", same).failure(0.01) is not None, "of 200 pairs none moved, and 4 % may"
+    assert effect_of("length", same).failure(0.3) is None
     few = effect_of("length", same[: LEAST_PAIRS - 1])
     assert few.finding is Finding.TOO_FEW
     assert few.failure(9.0) == f"length: too few pairs, 29 pairs of at least {LEAST_PAIRS}"
@@ -109,3 +110,22 @@ def test_a_gate_asks_for_the_whole_interval() -> None:
     most = max(map(abs, effect.size_interval or (math.nan,)))
     assert effect.failure(most) is None
     assert "isn't shown to be within" in str(effect.failure(0.99 * most))
+
+
+@pytest.mark.parametrize(("pairs", "share"), [(30, 0.08), (30, 0.12), (60, 0.08), (300, 0.06)])
+def test_a_gate_lets_a_judge_of_grades_pass_by_chance_in_one_of_a_hundred_certificates(pairs: int, share: float) -> None:
+    draws = np.random.default_rng(6)
+    passed = held = 0
+    for _ in range(300):
+        grades = draws.choice([1.0, 2.0, 3.0, 4.0, 5.0], pairs, p=[0.1, 0.15, 0.25, 0.3, 0.2])
+        changed = np.where(draws.random(pairs) < share, 1.0, grades)
+        trials = [Trial("length", "", [Pair([a], [b], 0) for a, b in zip(grades, changed, strict=True)], {})]
+        trials += [Trial(name, "", [Pair([a], [a], 0) for a in grades], {}) for name in "abcdefgh"]
+        deviation, (effect, *_) = measure(trials, grades.tolist(), True)
+        truth = share * (1 - 3.35) / deviation
+        assert effect.size_interval is not None
+        low, high = effect.size_interval
+        held += low <= truth <= high
+        passed += effect.failure(0.99 * abs(truth)) is None
+    assert passed <= 3
+    assert held >= 297, f"it holds the truth {held} times of 300"

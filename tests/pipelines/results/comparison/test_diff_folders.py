@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import OutputError, SettingsError, SourceError
+from actors.errors import ExpressionError, OutputError, SettingsError, SourceError
 from pipelines.data import storage
 from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.manifest import read_manifest
@@ -31,8 +31,8 @@ MESSAGES = RowShape("messages")
 
 def corpus(folder: Path, rewards: Sequence[Any], texts: Sequence[str] = (), **how: Any) -> str:
     """A scored corpus; with `texts` it has them in a column, too, as it does unless it is scored with `text: false`."""
-    words = texts or [f"answer {at}" for at in range(len(rewards))]
-    rows = [chat(f"q {text}", text, id=at) for at, text in enumerate(words)]
+    words = texts or [f"answer {index}" for index in range(len(rewards))]
+    rows = [chat(f"q {text}", text, id=index) for index, text in enumerate(words)]
     return judged_corpus(folder, rows, [[reward] for reward in rewards], MESSAGES, texts=texts, **how)
 
 
@@ -61,8 +61,8 @@ def replace_column(folder: str, name: str, change: Callable[[Any], Any]) -> None
     for path in Path(folder, "parts").glob("*.parquet"):
         table = pq.read_table(path)
         values = [change(value) for value in table.column(name).to_pylist()]
-        at = table.schema.get_field_index(name)
-        rewrite(path, table.set_column(at, table.schema.field(name), [values]))
+        index = table.schema.get_field_index(name)
+        rewrite(path, table.set_column(index, table.schema.field(name), [values]))
 
 
 def counts_of(differences: Differences) -> tuple[str, int, int, int]:
@@ -92,7 +92,7 @@ def test_a_folder_and_itself_do_not_differ(tmp_path: Path) -> None:
 
 
 def test_other_parts_and_what_a_filter_kept_are_the_same_rows(tmp_path: Path) -> None:
-    rewards = [float(at) for at in range(23)]
+    rewards = [float(index) for index in range(23)]
     first, second = corpus(tmp_path / "a", rewards, part_rows=5), corpus(tmp_path / "b", rewards, part_rows=7)
     assert counts_of(compare(first, second)) == ("row", 23, 0, 0)
     filter_corpus.keep(FilterSettings(scored=first, output=str(tmp_path / "k"), where="reward > 20"))
@@ -100,8 +100,8 @@ def test_other_parts_and_what_a_filter_kept_are_the_same_rows(tmp_path: Path) ->
 
 
 def test_rows_of_a_changed_file_are_matched_by_content(tmp_path: Path) -> None:
-    texts = [f"t{at}" for at in range(6)]
-    first = corpus(tmp_path / "a", [float(at) for at in range(6)], texts)
+    texts = [f"t{index}" for index in range(6)]
+    first = corpus(tmp_path / "a", [float(index) for index in range(6)], texts)
     second = corpus(tmp_path / "b", [99.0, 0.0, 1.0, 2.0, 4.0, 5.0], ["new", *texts[:3], *texts[4:]])
     of_files(second, {"fingerprint": "sha256-of-ends:1"})
     differences = compare(first, second)
@@ -236,10 +236,10 @@ def test_two_models_are_compared_by_rank(tmp_path: Path) -> None:
 
 
 def test_every_common_number_is_compared_and_gates_are_of_the_first(tmp_path: Path) -> None:
-    one = [{"reward": float(at), "x": float(at)} for at in range(4)]
-    two = [{"reward": float(at), "x": -float(at)} for at in range(4)]
-    first = corpus(tmp_path / "a", one, outputs=("reward", "x"))
-    second = corpus(tmp_path / "b", two, outputs=("x", "reward"), prefix="judge_")
+    rising = [{"reward": float(index), "x": float(index)} for index in range(4)]
+    falling = [{"reward": float(index), "x": -float(index)} for index in range(4)]
+    first = corpus(tmp_path / "a", rising, outputs=("reward", "x"))
+    second = corpus(tmp_path / "b", falling, outputs=("x", "reward"), prefix="judge_")
     differences = compare(first, second)
     assert {number.name: number.rank_correlation for number in differences.numbers} == {
         "reward": 1.0,
@@ -271,7 +271,7 @@ def test_every_common_number_is_compared_and_gates_are_of_the_first(tmp_path: Pa
 def test_what_is_kept_is_what_filter_keeps(tmp_path: Path, choice: dict[str, Any]) -> None:
     folders, kept = [], []
     for seed, name in enumerate("ab"):
-        rows = [chat(f"q{at // 4}", f"answer {at}", id=at) for at in range(120)]
+        rows = [chat(f"q{index // 4}", f"answer {index}", id=index) for index in range(120)]
         rewards = [[reward] for reward in luck(120, seed, 4)]
         folders.append(judged_corpus(tmp_path / name, rows, rewards, MESSAGES, part_rows=30, parquet=True))
         output = tmp_path / f"kept-{name}"
@@ -285,6 +285,12 @@ def test_what_is_kept_is_what_filter_keeps(tmp_path: Path, choice: dict[str, Any
     assert counts == (len(first & second), len(first - second), len(second - first))
     assert {row["a_row"] for row in differences.examples["kept_in_first_only"]} == first - second
     assert {row["b_row"] for row in differences.examples["kept_in_second_only"]} == second - first
+
+
+def test_a_filter_that_does_not_fit_is_the_users_mistake(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "a", [1.0, 2.0])
+    with pytest.raises(ExpressionError, match="there is no column nonsense"):
+        compare(folder, folder, where="nonsense > 1")
 
 
 def test_a_response_that_is_kept_in_one_folder_only_counts_apart(tmp_path: Path) -> None:
@@ -332,7 +338,7 @@ def test_a_gate_lets_pass_what_it_says(tmp_path: Path, passing: Any, failing: An
     "gate", [{"max_move": 0}, {"min_rank_correlation": 0.999}, {"max_kept_changes": 9, "where": "reward > 99"}], ids=str
 )
 def test_a_number_that_is_gone_fails_any_gate_unless_allowed(tmp_path: Path, gate: dict[str, Any]) -> None:
-    rewards = [float(at) for at in range(8)]
+    rewards = [float(index) for index in range(8)]
     whole, shorter = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [*rewards[:5], None, None, None])
     for first, second in ((whole, shorter), (shorter, whole)):
         assert (compare(first, second).failures, compare(first, second).number_only) == ([], 3)
@@ -343,7 +349,7 @@ def test_a_number_that_is_gone_fails_any_gate_unless_allowed(tmp_path: Path, gat
 
 
 def test_any_number_that_is_compared_may_be_gone(tmp_path: Path) -> None:
-    whole = [{"reward": float(at), "x": float(at)} for at in range(4)]
+    whole = [{"reward": float(index), "x": float(index)} for index in range(4)]
     first = corpus(tmp_path / "a", whole, outputs=("reward", "x"))
     second = corpus(tmp_path / "b", [{**whole[0], "x": None}, *whole[1:]], outputs=("reward", "x"))
     gone = ["1 responses have a number in one folder only, more than 0"]

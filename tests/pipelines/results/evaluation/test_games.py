@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 
 from actors.contracts.showings import Shows
+from actors.errors import SettingsError
 from actors.records import Reading
 from pipelines.data.formats import RowShape
 from pipelines.results.evaluation.benchmark import Item
-from pipelines.results.evaluation.benchmarks import judgebench, llmbar
+from pipelines.results.evaluation.benchmarks import benchmarks, judgebench, llmbar
 from pipelines.results.evaluation.evaluate_corpus import evaluate
-from pipelines.results.evaluation.games import games
+from pipelines.results.evaluation.games import check_stop, games
 from pipelines.results.evaluation.gate import compare
 from pipelines.results.evaluation.saved_results import read_evaluations
 from pipelines.results.evaluation.statistics.votes import VoteRules
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
+from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from tests.support.candidates import judged_corpus
 from tests.support.evaluation import grades_of, item, measures_of
 
@@ -110,12 +113,14 @@ def test_the_margin_is_of_the_rewards_whoever_won_the_games() -> None:
     assert list(graded.margins) == [-1.0]
 
 
-def pairs_corpus(folder: Path, family: str, votes: Sequence[Sequence[tuple[float, ...]]], count: int) -> str:
+def pairs_corpus(
+    folder: Path, family: str, votes: Sequence[Sequence[tuple[float, ...]]], count: int, *, stop: bool = False
+) -> str:
     """JudgeBench's pairs as a judge of `count` votes has scored them, whose votes on both responses are these."""
     row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
     rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(len(votes))]
     readings = [[Reading(sum(each) / len(each), {"reward": 0.0}, votes=each) for each in pair] for pair in votes]
-    judge = {"family": family, "read": {}, "judge": {"votes": count, "aggregate": "mean", "rubric": None}}
+    judge = {"family": family, "read": {}, "judge": {"votes": count, "aggregate": "mean", "rubric": None, "stop": stop}}
     return judged_corpus(folder, rows, readings, RowShape("judgebench"), parquet=True, votes=True, **judge)
 
 
@@ -132,6 +137,17 @@ def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_t
     (file,) = (tmp_path / "e" / "peers").iterdir()
     decisions = [[game["decision"] for game in json.loads(line)["judgments"]] for line in file.read_text().splitlines()]
     assert decisions == [["A>B", "A>B"], ["A>B", "A=B"]], "the second game shows B first"
+
+
+def test_votes_that_stopped_have_no_games_and_are_refused(tmp_path: Path) -> None:
+    check_stop(judgebench.BENCHMARK, Shows.ONE, stop=True)
+    check_stop(benchmarks()["pairs"], Shows.TWO, stop=True)
+    folder = pairs_corpus(tmp_path / "s", "genrm-boxed", [((5.0, 2.0), (2.0, 3.0))], 8, stop=True)
+    with pytest.raises(SettingsError, match=r"judgebench counts who won each order .* score it without --stop"):
+        evaluate(build(EvaluateSettings, {"scored": [folder], "partial": True}))
+    scored = {"scored": ["llmbar=there-is-none.jsonl"], "model": ["tiny-rm-r1"], "votes": 8, "stop": True}
+    with pytest.raises(SettingsError, match=r"llmbar counts .* score it without --stop"):
+        score_and_evaluate(build(EvaluateSettings, scored), Progress())
 
 
 def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from pipelines.results.exports import export_commands
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.settings.export_settings import ExportSettings
 from pipelines.settings.options import build
-from tests.support.asked import said, user
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import lines, scored, settings, write
-from tests.support.exports import SIX, answered, choose, couples, document, drawn, numbered_texts, pair, texts
+from tests.support.exports import SIX, answered, choose, couples, document, numbered_texts, pair, texts, write_candidates
+from tests.support.parsed_rows import reply, user
 
 PER = pytest.mark.parametrize("per", ["row", "prompt"])
 TAKEN = {"taken": "every response with a reward"}
@@ -45,10 +45,10 @@ def test_counts_add_up_and_are_in_the_document(tmp_path: Path, per: str) -> None
 
 @PER
 def test_without_rows_there_is_a_document_and_no_file(tmp_path: Path, per: str) -> None:
-    unscored = drawn(tmp_path / "unscored", [None, None], [None])
+    unscored = write_candidates(tmp_path / "unscored", [None, None], [None])
     assert choose(unscored, tmp_path / "none", strategy="best", per=per) == ExportSummary(unscored=3)
-    assert choose(drawn(tmp_path / "empty"), tmp_path / "empty-out", strategy="best", per=per) == ExportSummary()
-    assert choose(drawn(tmp_path / "in", *SIX), tmp_path / "bad", strategy="best", floor=9.0, per=per).rows == 0
+    assert choose(write_candidates(tmp_path / "empty"), tmp_path / "empty-out", strategy="best", per=per) == ExportSummary()
+    assert choose(write_candidates(tmp_path / "in", *SIX), tmp_path / "bad", strategy="best", floor=9.0, per=per).rows == 0
     for name in ("none", "empty-out", "bad"):
         assert {path.name for path in (tmp_path / name).iterdir()} == {"README.md", "recipe.yaml", "choose.json"}
 
@@ -76,7 +76,7 @@ def test_equal_prompts_of_different_rows_belong_together_unless_rows_are_asked_f
 
 def test_of_equals_the_first_of_the_corpus_counts(tmp_path: Path) -> None:
     """The tenth comes after the ninth, as a candidate and as a row of another part."""
-    folder = drawn(tmp_path / "drawn", [0.0, 0.0, 1.0, *[0.0] * 7, 1.0, 0.0])
+    folder = write_candidates(tmp_path / "drawn", [0.0, 0.0, 1.0, *[0.0] * 7, 1.0, 0.0])
     choose(folder, tmp_path / "two", strategy="top-k", k=2, per="row")
     assert texts(tmp_path / "two") == ["0.2", "0.10"]
     responses = [("p", f"text {at}", 1.0 if at in (2, 10) else 0.0) for at in range(12)]
@@ -87,7 +87,7 @@ def test_of_equals_the_first_of_the_corpus_counts(tmp_path: Path) -> None:
 
 @PER
 def test_only_what_meets_a_condition_is_looked_at(tmp_path: Path, per: str) -> None:
-    folder = drawn(tmp_path / "in", [1.0, 5.0, 3.0], [None, 2.0, 4.0], [0.0, 1.0], outputs=("reward", "a"))
+    folder = write_candidates(tmp_path / "in", [1.0, 5.0, 3.0], [None, 2.0, 4.0], [0.0, 1.0], outputs=("reward", "a"))
     summary = choose(folder, tmp_path / "out", strategy="best", per=per, where="reward < 5 and (response_name <> 'x')")
     assert (summary.groups, summary.candidates, summary.unscored, summary.rows) == (3, 7, 1, 3)
     assert summary.left == {"not chosen": 3, "outside --where": 1}
@@ -157,7 +157,7 @@ def test_an_ensemble_in_which_a_member_was_shown_the_reasoning_goes_by_the_whole
 def test_a_judge_that_gave_a_prompt_no_score_has_no_vote_there(tmp_path: Path) -> None:
     """As z-scores are missing where all candidates are equal, in an ensemble that goes by another number."""
     rewards = [[{"reward": 1.0}, {"reward": 2.0}], [{"reward": 1.0, "z": 5.0}, {"reward": 2.0, "z": 4.0}]]
-    folder = drawn(tmp_path / "in", *rewards, outputs=("reward", "z"))
+    folder = write_candidates(tmp_path / "in", *rewards, outputs=("reward", "z"))
     choose(folder, tmp_path / "out", strategy="majority", voters=("z",))
     assert sorted(texts(tmp_path / "out")) == ["0.1", "1.0"]
     with pytest.raises(SettingsError, match=r"needs the scores nobody, which the corpus hasn't: it has reward, z"):
@@ -180,7 +180,7 @@ def test_a_judge_that_gave_a_prompt_no_score_has_no_vote_there(tmp_path: Path) -
             r"response\[\d\] of the row c:0 has changed since it was scored .*score it again",
         ),
         (
-            {"q": [user("q"), said("x")], "a": ["a", "b"]},
+            {"q": [user("q"), reply("x")], "a": ["a", "b"]},
             "own_columns.refuse_answered",
             lambda turns: turns,
             r"response\[\d\] of the row c:0 has changed since it was scored .*score it again",
@@ -218,7 +218,7 @@ def test_rows_with_principles_come_back_whether_the_model_is_shown_them_or_not(t
     assert len({row["prompt_hash"] for row in scored(Path(folder))}) == (1 if model == "tiny-scalar" else 2)
     flat = {"scored": folder, "output": str(tmp_path / "out"), "trainer": "sft", "fake_ok": True, "partial": True}
     export_commands.export(build(ExportSettings, flat))
-    assert [row["messages"] for row in rows_in(tmp_path / "out")] == [[user("1 + 1?"), said("2")]] * 2
+    assert [row["messages"] for row in rows_in(tmp_path / "out")] == [[user("1 + 1?"), reply("2")]] * 2
 
 
 def test_a_row_is_parsed_once_and_only_if_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,12 @@ from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.filter_settings import FilterSettings
-from tests.support.asked import said, user
 from tests.support.candidates import files_in, judged_corpus, rows_in, scored_corpus
 from tests.support.corpora import lines, scored, settings, write
-from tests.support.exports import SIX, choose, document, drawn, export, pair, texts
+from tests.support.exports import SIX, choose, document, export, pair, texts, write_candidates
+from tests.support.parsed_rows import reply, user
 
-TURNS = [user("q"), said("a"), user("r"), said("b"), user("s"), said("c")]
+TURNS = [user("q"), reply("a"), user("r"), reply("b"), user("s"), reply("c")]
 
 
 def test_an_export_tells_whole_conversations(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_turn_that_isnt_kept_is_not_trained_on_in_a_later_one(tmp_path: Path) 
 
 
 def test_what_a_format_needs_is_told(tmp_path: Path) -> None:
-    folder, out = drawn(tmp_path / "in", *SIX, outputs=("reward", "helpfulness")), tmp_path / "out"
+    folder, out = write_candidates(tmp_path / "in", *SIX, outputs=("reward", "helpfulness")), tmp_path / "out"
     with pytest.raises(SettingsError, match=r"for: steerlm needs the scores .*correctness.* it has reward, helpfulness"):
         export(folder, out, "steerlm")
     for trainer in (form.name for form in RESPONSE_FORMATS.values() if form.needs_threshold):
@@ -162,7 +162,7 @@ def run(*words: object) -> str:
 
 
 def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
-    folder, out = drawn(tmp_path / "in", *SIX, outputs=("reward", "a")), tmp_path / "out"
+    folder, out = write_candidates(tmp_path / "in", *SIX, outputs=("reward", "a")), tmp_path / "out"
     commands = {
         "choose": ("--strategy", "softmax", "-k", "2", "--set", "softmax_temperature=0.5", "--per", "row"),
         "pairs": ("--pairs", "all", "--for", "nemo-aligner-rm", "--min-margin", "1"),
@@ -179,7 +179,7 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
 
 
 def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(tmp_path: Path) -> None:
-    folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
+    folder, out = write_candidates(tmp_path / "in", *SIX), tmp_path / "out"
     recipe: dict[str, Any] = {
         "filter": {"scored": folder, "output": str(out / "filter"), "where": "reward > 1"},
         "choose": {"scored": folder, "output": str(out / "choose"), "strategy": "best"},

@@ -166,7 +166,7 @@ def test_balanced_lengths_win_over_a_larger_margin_and_lose_against_too_small_a_
 
 
 def test_random_ones_differ_by_prompt_and_seed_and_all_come_up() -> None:
-    def drawn(seed: int) -> list[int]:
+    def pick(seed: int) -> list[int]:
         candidates = [
             [
                 candidate(-float(index), f"text {index}", prompt=f"p{prompt}", name=f"candidate[{index}]")
@@ -176,5 +176,5 @@ def test_random_ones_differ_by_prompt_and_seed_and_all_come_up() -> None:
         ]
         return [places(candidate, pairs="best-random", pair_seed=seed)[0][1] for candidate in candidates]
 
-    assert drawn(0) == drawn(0) != drawn(1)
-    assert set(drawn(0)) == {1, 2, 3}
+    assert pick(0) == pick(0) != pick(1)
+    assert set(pick(0)) == {1, 2, 3}

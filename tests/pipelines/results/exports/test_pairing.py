@@ -11,12 +11,12 @@ from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.summary import summarise
 from pipelines.results.exports.trainers import PAIR_FORMATS
-from tests.support.asked import said, user
 from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import lines, scored, settings, write
-from tests.support.exports import SIX, drawn, export, numbered_texts, pair
+from tests.support.exports import SIX, export, numbered_texts, pair, write_candidates
+from tests.support.parsed_rows import reply, user
 
-TURNS = [user("q"), said("a"), user("r"), said("b"), user("s"), said("c")]
+TURNS = [user("q"), reply("a"), user("r"), reply("b"), user("s"), reply("c")]
 
 
 def test_answers_at_different_turns_of_a_conversation_never_make_a_pair(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_answers_at_different_turns_of_a_conversation_never_make_a_pair(tmp_path
 
 
 def test_turns_make_pairs_with_those_that_were_asked_the_same_so_far(tmp_path: Path) -> None:
-    conversations = [user("q"), said("A"), user("r"), said("B")], [*TURNS[:3], said("bb")]
+    conversations = [user("q"), reply("A"), user("r"), reply("B")], [*TURNS[:3], reply("bb")]
     rows = [{"messages": turns} for turns in (TURNS[:4], *conversations)]
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0], [3.0, 4.0], [0.5, 5.0]], RowShape("messages", "all"))
     summary = pair(folder, tmp_path / "pairs", pairs="all", trainer="trl-implicit")
@@ -39,7 +39,7 @@ def test_turns_make_pairs_with_those_that_were_asked_the_same_so_far(tmp_path: P
 
 
 def test_why_a_group_makes_no_pair_is_said(tmp_path: Path) -> None:
-    rows = [{"chosen": [user(left), said("a")], "rejected": [user(right), said("b")]} for left, right in ("pp", "qr")]
+    rows = [{"chosen": [user(left), reply("a")], "rejected": [user(right), reply("b")]} for left, right in ("pp", "qr")]
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 1.0], [2.0, 1.0]], RowShape("preference"))
     left = {"no two candidates with different rewards and texts": 1, "the only candidate for its prompt": 2}
     assert pair(folder, tmp_path / "pairs").left == left
@@ -50,20 +50,20 @@ def test_why_a_group_makes_no_pair_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("parquet", "prefix", "per"), [(False, "", "row"), (True, "judge_", "prompt")])
 def test_what_was_judged_comes_back(tmp_path: Path, parquet: bool, prefix: str, per: str) -> None:
     rows: list[dict[str, Any]] = [
-        {"prompt": [user("zwölf\n"), said("a"), user('"q"')], "chosen": "good\u2028", "rejected": "bad", "system": "s"},
+        {"prompt": [user("zwölf\n"), reply("a"), user('"q"')], "chosen": "good\u2028", "rejected": "bad", "system": "s"},
         {"prompt": [user("r")], "chosen": "one", "rejected": "\U0001f600", "system": None},
     ]
     rewards = [[2.0, 1.0], [0.5, 1.5]]
     folder = judged_corpus(tmp_path / "in", rows, rewards, RowShape("preference"), parquet=parquet, prefix=prefix)
     assert pair(folder, tmp_path / "out", per=per).rows == 2
     first, second = sorted(rows_in(tmp_path / "out"), key=lambda row: -row["score_chosen"])
-    assert first["prompt"] == [{"role": "system", "content": "s"}, user("zwölf\n"), said("a"), user('"q"')]
-    assert (first["chosen"], first["rejected"], first["margin"]) == ([said("good\u2028")], [said("bad")], 1.0)
-    assert (second["prompt"], second["chosen"]) == ([user("r")], [said("\U0001f600")])
+    assert first["prompt"] == [{"role": "system", "content": "s"}, user("zwölf\n"), reply("a"), user('"q"')]
+    assert (first["chosen"], first["rejected"], first["margin"]) == ([reply("good\u2028")], [reply("bad")], 1.0)
+    assert (second["prompt"], second["chosen"]) == ([user("r")], [reply("\U0001f600")])
 
 
 def test_pairs_are_made_for_each_of_their_trainers(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", *SIX)
+    folder = write_candidates(tmp_path / "in", *SIX)
     for trainer in PAIR_FORMATS:
         summary = pair(folder, tmp_path / trainer, trainer=trainer, pairs="all")
         assert summary.rows == len(rows_in(tmp_path / trainer)) == (8 if trainer == "nemo-aligner-rm" else 4)
@@ -118,7 +118,7 @@ def test_a_margin_by_label_within_the_last_bits_of_a_batch_is_none(tmp_path: Pat
 
 
 def test_what_has_no_label_agrees_with_none(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", *SIX)
+    folder = write_candidates(tmp_path / "in", *SIX)
     summary = pair(folder, tmp_path / "out", fake_ok=False)
     assert (summary.rows, summary.as_json().keys() & {"labels", "made_up"}) == (2, set())
     required = pair(folder, tmp_path / "required", labels="require")

@@ -27,12 +27,12 @@ from tests.support.exports import (
     choose,
     cut_up,
     document,
-    drawn,
     export,
     numbered_texts,
     pair,
     parts_of,
     texts,
+    write_candidates,
 )
 from tests.support.lost_leases import take_over
 
@@ -43,7 +43,7 @@ NOTES = {"README.md", "recipe.yaml", "choose.json"}
 
 
 def test_the_scored_folder_is_never_written_into(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", *SIX)
+    folder = write_candidates(tmp_path / "in", *SIX)
     (tmp_path / "link").symlink_to(folder)
     for output in ("in", "in/best", ".", "link"):
         with pytest.raises(OutputError, match="give two separate folders"):
@@ -51,7 +51,7 @@ def test_the_scored_folder_is_never_written_into(tmp_path: Path) -> None:
 
 
 def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
+    folder, out = write_candidates(tmp_path / "in", *SIX), tmp_path / "out"
     with monkeypatch.context() as patch:
         cut_up(patch, folder)
         choose(folder, out, strategy="top-k", k=9, per="row")
@@ -69,7 +69,7 @@ def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypat
 
 
 def test_a_folder_that_another_run_writes_is_refused(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", [1.0, 2.0])
+    folder = write_candidates(tmp_path / "in", [1.0, 2.0])
     with lease(str(tmp_path / "out")), pytest.raises(OutputError, match=r"being written by another run: process \d+ on"):
         pair(folder, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
@@ -81,7 +81,7 @@ def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, mo
     lost = Ticket(str(tmp_path / "out"), "of the lost lease")
     monkeypatch.setattr("pipelines.results.exports.export_job.ticket", lambda folder: lost)
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
-        choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", strategy="best")
+        choose(write_candidates(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", strategy="best")
     assert {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()} == {"README.md", "choose.json"}
 
 
@@ -89,7 +89,7 @@ def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, mo
 def test_a_run_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    folder, out, step = drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", getattr(export_job, moment)
+    folder, out, step = write_candidates(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", getattr(export_job, moment)
     foreign = {"choose.json": "its document", "chosen-00007.jsonl": "its rows", "half.tmp": "what it writes"}
 
     def suspended(*arguments: Any) -> Any:
@@ -107,7 +107,7 @@ def test_a_run_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
 
 @PER
 def test_parts_that_dont_hold_what_their_names_say(tmp_path: Path, per: str) -> None:
-    folder = drawn(tmp_path / "in", *SIX)
+    folder = write_candidates(tmp_path / "in", *SIX)
     part, path = Parts(folder).listing()[0], parts_of(folder)[0]
     path.rename(path.with_name(part._replace(counts=part.counts._replace(scored=6, rejected=0)).name))
     with pytest.raises(AuditError, match="was seen"):
@@ -286,7 +286,7 @@ def test_other_settings_take_nothing_of_a_killed_shuffle(
 
 def test_a_corpus_that_was_scored_on_is_chosen_from_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Notes of what was done belong to the parts that were there."""
-    folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
+    folder, out = write_candidates(tmp_path / "in", *SIX), tmp_path / "out"
     cut_up(monkeypatch, folder)
     away = tmp_path / parts_of(folder)[0].name
     shutil.move(parts_of(folder)[0], away)

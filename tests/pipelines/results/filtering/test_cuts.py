@@ -1,5 +1,6 @@
 """Cuts keep the precision and the recall that labels showed, as often as was asked, or there is none."""
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from pipelines.results.filtering.cuts import (
     fewest_cases,
     interval,
     is_bounded,
+    possible_cuts,
     precision_cut,
     recall_cut,
 )
@@ -66,3 +68,12 @@ def test_each_place_has_the_same_chance_to_be_drawn_though_strata_dont_divide_ev
     for total, count in ((1, 1), (10, 10), (401, 400), (3960, 100), (3960, 3959)):
         places = draw_of_strata(total, count, draw)
         assert (len(set(places.tolist())), places.min() >= 0, places.max() < total) == (count, True, True)
+
+
+@pytest.mark.parametrize(("count", "cuts", "greatest"), [(1, 1, 0), (399, 399, 398), (400, 200, 398), (12_345, 203, 12_322)])
+def test_possible_cuts_are_quantiles_of_all_values_with_the_least(count: int, cuts: int, greatest: int) -> None:
+    with duckdb.connect() as database:
+        database.execute(f"create table responses as select range::double as reward from range({count})")
+        database.execute("insert into responses values (null), (null)")
+        quantiles = sorted(possible_cuts(database, "responses", "reward"))
+    assert (len(quantiles), quantiles[0], quantiles[-1]) == (cuts, 0, greatest)

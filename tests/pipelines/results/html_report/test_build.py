@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import OutputError, SettingsError, SourceError
-from pipelines.data.formats import OwnColumns, RowShape
+from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.results.evaluation.results import ComparedFigure, Evaluation, Figure, PublishedComparison, Results
 from pipelines.results.evaluation.statistics.margins import MarginBin, MarginReport
@@ -125,8 +125,8 @@ def test_near_both_ends_stand_more_responses_beside_a_cut(tmp_path: Path) -> Non
     shown = shown_beside_cuts(corpus(tmp_path / "s", [float(index) for index in range(6000)]))
     values = sorted(example["values"][0] for example in shown)
     assert len(values) == EXAMPLES
-    assert values[:3] == [0.0, 1.0, 2.0]  # below a cut at the lowest 400th and above one at the highest there are three
-    assert values[-3:] == [5997.0, 5998.0, 5999.0]
+    assert (values[0], values[-1]) == (0.0, 5999.0)
+    assert min(sum(value < 15 for value in values), sum(value > 5984 for value in values)) > 3, "beyond a 400th"
     assert max(after - before for before, after in itertools.pairwise(values)) < 6000 / EXAMPLES * 2
 
 
@@ -163,6 +163,7 @@ def test_spearman_of_ties_and_of_what_is_all_alike() -> None:
     assert spearman(first, second) == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert spearman(first, first**3) == pytest.approx(1)
     assert spearman(first, np.ones(5)) is None
+    assert spearman(first, np.full(5, np.inf)) is None
 
 
 def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tmp_path: Path) -> None:
@@ -193,7 +194,6 @@ RARE = {
     "Responses with code": "Use `x`",
     "Responses with list items": "- x\n- y, x",
     "Responses with Markdown": "**Yes**, x",
-    "Responses not in Latin script": "да, нет",
 }
 
 
@@ -232,12 +232,6 @@ def test_features() -> None:
         ("I'm sorry, but I can't help with that.", {"refusal": 1}),
         ("As an AI, I would.", {"refusal": 1}),
         ("I can do that. I was sorry to hear it.", {"refusal": 0}),
-        ("Семь, потому что", {"script": "Cyrillic", "other_script": 1}),
-        ("答案是七", {"script": "CJK", "other_script": 1}),
-        ("3 + 4 = 7", {"script": "none", "other_script": 0}),
-        ("sieben", {"script": "Latin", "other_script": 0}),
-        ("vLLM これはテストです", {"script": "Hiragana"}),  # of most letters
-        ("مرحبا", {"script": "Arabic"}),
     ]
     for text, counted in cases:
         measured = features((), text)._asdict()
@@ -293,6 +287,14 @@ def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet:
             html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
 
 
+@pytest.mark.parametrize("name", ["part_at", "row_at"])
+def test_a_column_by_a_name_of_the_reports_is_refused(tmp_path: Path, name: str) -> None:
+    rows = [chat("q", f"a{index}", **{name: index}) for index in range(3)]
+    folder = judged_corpus(tmp_path / "s", rows, [[1.0]] * 3, MESSAGES, parquet=True)
+    with pytest.raises(SettingsError, match=f"--by {name}: the report uses this name itself"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
+
+
 def test_outputs_and_candidates_make_groups_too(tmp_path: Path) -> None:
     with open_all(corpus(tmp_path / "s", [1.0, 2.0, 2.0]), "scores.reward", "status") as responses:
         scores, status = groups(responses, ["scores.reward", "status"])
@@ -300,7 +302,7 @@ def test_outputs_and_candidates_make_groups_too(tmp_path: Path) -> None:
     assert [(row["group"], row["responses"]) for row in scores["rows"]] == [("2.0", 2), ("1.0", 1)]
     assert [(row["group"], row["responses"]) for row in status["rows"]] == [("scored", 3)]
     assert output["count"] == 3, "it stays an output"
-    with open_all(drawn(tmp_path / "d", ["x", "y", "x"], [1.0, 2.0, 3.0]), "candidate") as responses:
+    with open_all(draw_candidates(tmp_path / "d", ["x", "y", "x"], [1.0, 2.0, 3.0]), "candidate") as responses:
         (group,) = groups(responses, ["candidate"])
         assert sampling(responses)["distinct"] == 2  # type: ignore[index]
     assert [(row["group"], row["responses"]) for row in group["rows"]] == [("x", 2), ("y", 1)]
@@ -323,15 +325,15 @@ def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> No
     candidates = [[(f"text {index % 3}", reward) for index, reward in enumerate(row)] for row in rewards]
     folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{index}"} for index in range(4)], candidates, prompts())
     with open_all(folder) as responses:
-        drawn = sampling(responses)
-    assert drawn is not None
-    assert drawn["best"]["n"] == [1, 2, 3, 4]
-    assert (drawn["best"]["prompts"], drawn["best"]["left_out"]) == (3, 1)
-    for n, mean in zip(drawn["best"]["n"], drawn["best"]["means"], strict=True):
+        draw_candidates = sampling(responses)
+    assert draw_candidates is not None
+    assert draw_candidates["best"]["n"] == [1, 2, 3, 4]
+    assert (draw_candidates["best"]["prompts"], draw_candidates["best"]["left_out"]) == (3, 1)
+    for n, mean in zip(draw_candidates["best"]["n"], draw_candidates["best"]["means"], strict=True):
         of_prompts = [np.mean([max(ways) for ways in itertools.combinations(row, n)]) for row in rewards[:3]]
         assert mean == pytest.approx(np.mean(of_prompts))
-    assert (drawn["drawn"], drawn["distinct"]) == (16, 3 + 3 + 3 + 2)
-    assert drawn["finishes"] == [("stop", 16)]
+    assert (draw_candidates["drawn"], draw_candidates["distinct"]) == (16, 3 + 3 + 3 + 2)
+    assert draw_candidates["finishes"] == [("stop", 16)]
     html_report.build(settings(tmp_path / "r.html", folder))
     assert "are distinct answers to their prompts" in (tmp_path / "r.html").read_text()
 
@@ -399,52 +401,43 @@ def test_two_folders_are_compared_over_the_responses_that_both_scored(tmp_path: 
     first = corpus(tmp_path / "a", [float(index) for index in range(120)])
     second = corpus(tmp_path / "b", [None, *(-index / 2 for index in range(1, 120))])
     result, page = compared(tmp_path, first, second)
-    assert (result["common"], result["rho"], result["same_files"]) == (119, pytest.approx(-1), True)
+    assert (result["common"], result["rho"], result["matched_by"]) == (119, -1, "input file, place and response name")
     assert [side["count"] for side in result["sides"]] == [120, 119]
     assert result["sides"][0]["centres"] == result["sides"][1]["centres"]
     assert '<b id="rho">-1.000</b>' in page
-    rows = [chat(f"another {index}", "answer", topic="a", id=index) for index in range(3)]
-    result, _ = compared(tmp_path, first, judged_corpus(tmp_path / "c", rows, [[1.0]] * 3, MESSAGES))
-    assert (result["common"], result["rho"]) == (0, None), "with other prompts they aren't the same responses"
 
 
-@pytest.mark.parametrize("appended", [False, True])
-def test_responses_of_different_files_are_not_the_same_by_their_place(tmp_path: Path, *, appended: bool) -> None:
-    rows = [chat("the same question", f"answer {index}", topic="a", id=index) for index in range(3)]
-    first = judged_corpus(tmp_path / "a", rows, [[1.0], [2.0], [3.0]], MESSAGES)
-    second = judged_corpus(tmp_path / "b", rows[::-1], [[3.0], [2.0], [1.0]], MESSAGES)
+def test_folders_without_a_common_file_or_texts_have_no_rank_correlation(tmp_path: Path) -> None:
+    first, second = corpus(tmp_path / "a", [1.0, 2.0]), corpus(tmp_path / "b", [1.0, 2.0])
     manifest = read_manifest(second)
     assert manifest is not None
-    (file,) = manifest.files
-    other = replace(file, name="d", fingerprint="blake2b:1", extent=0, index=1) if appended else None
-    files = (file, other) if other else (replace(file, fingerprint="blake2b:1"),)
-    replace(manifest, files=files).write(second)
-    with open_all(first) as ours, open_all(second) as theirs:
-        result = comparison(ours, theirs)
-    assert (result["common"], result["same_files"]) == (3 * appended, False)
-    assert ("assay diff" in (result["unmatched"] or "")) == (not appended)
+    replace(manifest, files=(replace(manifest.files[0], fingerprint="blake2b:1"),)).write(second)
+    result, page = compared(tmp_path, first, second)
+    assert result["rho"] is None
+    assert "There is no rank correlation: " in page
+    assert "can only be matched by content" in page
 
 
-def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
+@pytest.mark.parametrize(("rewards", "why"), [([1.0], "it takes two"), ([1.0] * 2, "one of the folders has a single value")])
+def test_too_few_or_equal_rewards_have_no_rank_correlation(tmp_path: Path, rewards: list[float | None], why: str) -> None:
+    result, page = compared(tmp_path, corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", rewards))
+    assert result["rho"] is None
+    assert f"have a reward in both, and {why}." in page
+
+
+def draw_candidates(folder: Path, texts: list[str], rewards: list[float]) -> str:
     """Candidates of one prompt by a policy."""
     candidates = [list(zip(texts, rewards, strict=True))]
     return drawn_corpus(folder, [{"prompt": "q"}], candidates, prompts())
 
 
 def test_what_a_policy_drew_is_the_same_only_if_its_text_is(tmp_path: Path) -> None:
-    first = drawn(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
-    second = drawn(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
+    first = draw_candidates(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
+    second = draw_candidates(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
     result, page = compared(tmp_path, first, second)
     assert sorted(zip(*result["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
     assert (result["common"], result["rho"]) == (3, pytest.approx(-1))
-    assert "only equal texts under the same name are compared" in page
-    rows = [{"prompt": "q", "candidates": ["one", "two"]}]
-    shape = RowShape("columns", own_columns=OwnColumns("prompt", "candidates"))
-    held = judged_corpus(tmp_path / "c", rows, [[1.0, 2.0]], shape)
-    for folders in ((first, held), (held, first)):
-        _, page = compared(tmp_path, *folders)
-        assert "There is no rank correlation: a policy drew those of one folder" in page
-        assert 'id="rho"' not in page
+    assert "matched by prompt and text" in page
 
 
 def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_path: Path) -> None:
@@ -453,7 +446,7 @@ def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_
     assert manifest is not None
     replace(manifest, columns=replace(manifest.columns, within_row=True)).write(second)
     result, page = compared(tmp_path, first, second)
-    assert (result["common"], result["rho"], result["points"]) == (0, None, [[], []])
+    assert result["rho"] is None
     assert "There is no rank correlation: the rewards here are of a judge that compares" in page
 
 
@@ -505,83 +498,39 @@ def test_figures_of_an_evaluation(tmp_path: Path) -> None:
         html_report.build(settings(tmp_path / "r.html", str(tmp_path), by=("topic",)))
 
 
-def margin_report(bins: int) -> MarginReport:
-    entries = [MarginBin(index / 10, index / 10 + 0.05, 7, 0.5 + index / 100, 0.4, 0.9, 0.5) for index in range(bins)]
-    return MarginReport(7 * bins, 7 * bins, tuple(entries), 0.125, 0.05)
+def share(name: str, value: float, votes: int | None = None) -> VoteShare:
+    return VoteShare(name, value, value - 0.1, value + 0.1, 40, votes)
 
 
-def test_an_evaluations_margins_stand_side_by_side(tmp_path: Path) -> None:
-    reports = {"<b>one": margin_report(10), "two": margin_report(9), "three": None}
-    page = page_of(tmp_path, *(evaluation_of(name, margins=report) for name, report in reports.items()))
-    assert "<b>one" not in page
-    assert page.count("rewards 0.300 to 0.350 apart") == 2
-    assert page.count("59.0% <small>40.0% to 90.0%</small> <small>rewards 0.900 to 0.950 apart</small></td><td>–</td>") == 1
-    assert "0.125, <bdi>two</bdi> 0.125." in page
-    _, chart = charts_of(page)
-    assert [line["label"] for line in chart["series"]] == ["<b>one", "two"]
-    assert [value for value in chart["series"][1]["values"] if value] == [0.5 + index / 100 for index in range(9)]
-
-
-def share(name: str, value: float, votes: int | None = None, n: int = 40) -> VoteShare:
-    return VoteShare(name, value, value - 0.1, value + 0.1, n, votes)
-
-
-def test_an_evaluations_votes_have_a_curve_for_each_model(tmp_path: Path) -> None:
-    first = [
-        share("accuracy of 1 vote", 0.6, 1),
-        share("accuracy of 2 votes", 0.65, 2),
-        share("accuracy of 6 votes", 0.7, 6),
-    ]
-    second = [share("accuracy of 1 vote", 0.5, 1), share("accuracy of 4 votes", 0.625, 4, 39)]
-    reports = [
-        VoteReport(6, 40, 2, tuple(first), (share("two votes rank alike", 0.66),)),
-        VoteReport(4, 40, 0, tuple(second), (share("both orders rank alike", 0.55),)),
-        None,
-    ]
-    page = page_of(tmp_path, *(evaluation_of(f"m{index}", votes=report) for index, report in enumerate(reports)))
-    _, chart = charts_of(page)
-    assert chart["x"] == [1, 2, 4, 6]
-    assert [(line["label"], line["values"]) for line in chart["series"]] == [
-        ("m0", [0.6, 0.65, None, 0.7]),
-        ("m1", [0.5, None, 0.625, None]),
-    ]
-    table = page.partition('class="measures votes"')[2].partition("</table>")[0]
-    names = [f"accuracy of {count} vote{'s' if count > 1 else ''}" for count in (1, 2, 4, 6)]
-    assert re.findall("<tr><th>(.*?)</th>", table) == [*names, "two votes rank alike", "both orders rank alike"]
-    assert "<td>–</td><td>62.5% <small>52.5% to 72.5%</small> <small>n = 39</small></td>" in table
-    assert "<bdi>m0</bdi>: 6 votes an item, and 2 items with fewer readable ones are left out." in page
-
-
-def test_an_evaluations_models_are_compared(tmp_path: Path) -> None:
+def test_the_tables_beside_the_figures_name_their_models(tmp_path: Path) -> None:
+    margins = MarginReport(7, 7, (MarginBin(0.5, 0.75, 7, 0.6, 0.4, 0.9, 0.5),), 0.125, 0.05)
+    votes = VoteReport(2, 40, 3, (share("accuracy of 1 vote", 0.6, 1),), (share("two votes rank alike", 0.66),))
     splits = (CreditSplit("all items", 400, 31, 12, 0.00537), CreditSplit("chat", 100, 8, 2, 0.109375))
-    differences = (Difference("accuracy", -0.0125, -0.05, 0.025),)
-    pairs = [
-        PairedComparison("pairs", "m0", "<b>m1", 400, "", differences, splits, ""),
-        PairedComparison("pairs", "m0", "m2", 400, "", (), splits[:1], ""),
-    ]
-    page = page_of(tmp_path, *map(evaluation_of, ("m0", "<b>m1", "m2")), paired=pairs)
-    table = page.partition('class="measures splits"')[2].partition("</table>")[0]
-    assert "ahead: <bdi>m0 or &lt;b&gt;m1</bdi>" in table
-    assert table.count("31 to 12 <small>p = 0.00537</small> <small>both graded 400</small>") == 2
-    assert "<th>chat</th><td>8 to 2 <small>p = 0.109</small> <small>both graded 100</small></td><td>–</td>" in table
-    assert "<td>-1.25 <small>-5.00 to +2.50</small></td><td>–</td>" in page
-    _, chart = charts_of(page)
-    assert [line["values"] for line in chart["series"]] == [[-0.0125, None], [None, None]]
+    pair = PairedComparison("pairs", "m0", "<b>m1", 400, "", (Difference("accuracy", -0.0125, -0.05, 0.025),), splits, "")
+    page = page_of(tmp_path, evaluation_of("m0", margins=margins), evaluation_of("<b>m1", votes=votes), paired=[pair])
+    assert "<b>m1" not in page
+    for text in (
+        "<h3><bdi>m0</bdi>: Accuracy by margin</h3>",
+        "<th>0.5 to 0.75</th><td>60.0%</td><td>40.0% to 90.0%</td><td>50.0%</td><td>7</td>",
+        "<h3><bdi>&lt;b&gt;m1</bdi>: Votes of the judge, 2 an item</h3>",
+        "<th>two votes rank alike</th><td>66.0%</td><td>56.0% to 76.0%</td><td>40</td>",
+        "3 items with fewer readable votes are left out.",
+        "<h3>m0 less &lt;b&gt;m1 on pairs</h3>",
+        "<th>accuracy</th><td>-1.25</td><td>-5.00 to +2.50</td>",
+        "<th>chat</th><td>100</td><td>8</td><td>2</td><td>0.109</td>",
+    ):
+        assert text in page
 
 
-def test_published_figures_stand_beside_like_ones(tmp_path: Path) -> None:
+def test_published_figures_stand_below(tmp_path: Path) -> None:
     about = ("card of <b>", "2025-05-15", "published", "mean", None)
     like = PublishedComparison(*about, [ComparedFigure("overall", 82.5, 81.25)], ["dtype not stated, here <i>"])
     other = replace(like, figures=[], differs=["its split is gpt-4o"])
     page = page_of(tmp_path, evaluation_of(figures=figures_of(overall=0.8125, easy=0.5), published=[like, other]))
-    assert "<th>overall</th><td>81.2%</td><td>82.5%</td><td>-1.25</td>" in page
-    assert page.count("card of &lt;b&gt;, 2025-05-15, split published, mean") == 2
-    assert "What differs: dtype not stated, here &lt;i&gt;." in page
-    assert page.count("Not comparable with the figures here.") == 1
-    _, chart = charts_of(page)
-    ours, theirs = chart["series"]
-    assert (ours["label"], ours["values"], ours["lows"]) == ("here", [0.8125, None], [pytest.approx(0.7625), None])
-    assert (theirs["label"], theirs["values"], theirs["lows"]) == ("published", [None, 0.825], [None, None])
+    source = "Published (card of &lt;b&gt;, 2025-05-15, split published, mean)"
+    assert f"{source}: overall 82.5, here 81.25 (-1.25)" in page
+    assert f"{source}: not comparable" in page
+    assert "differs: dtype not stated, here &lt;i&gt;" in page
 
 
 # --- What is refused ------------------------------------------------------------------------------------------------

@@ -21,18 +21,11 @@ def test_what_acts_or_hides_is_made_visible_and_what_is_written_stays() -> None:
         assert show(text, 100) == shown
 
 
-def test_marks_that_pile_up_beyond_those_of_any_script_are_made_visible() -> None:
-    written = "tiê\u0301ng Viê\u0323t, בְּרֵאשִׁ֖ית, ཧཱུྃ"
-    assert show(written, 100) == written
-    shown = show("e" + "\u0301" * 10 + "n" + "\u20dd" * 9, 100)
-    assert shown == "e" + "\u0301" * 8 + "⟨U+0301⟩" * 2 + "n" + "\u20dd" * 8 + "⟨U+20DD⟩"
-
-
 def test_a_cut_text_says_its_length() -> None:
     assert show("abcdef", 3) == "abc … [cut: 6 characters in all]"
 
 
-@pytest.mark.parametrize("text", ["\x9b" * 3, "e" + "\u0301" * 50, "\U000e0041" * 20])
+@pytest.mark.parametrize("text", ["\x9b" * 3, "\U000e0041" * 20])
 def test_the_limit_is_of_what_is_shown_so_that_no_text_makes_a_page_large(text: str) -> None:
     shown = show(text, 20)
     assert shown.endswith(f" … [cut: {len(text)} characters in all]")

@@ -35,11 +35,13 @@ def test_quantiles_of_the_corpus_stand_under_their_shares(tmp_path: Path) -> Non
     assert row == "| reward | -1 | -0.5 | 0.25 | 2 | 3.5 | 4.25 | 5 |"
 
 
-def test_quantiles_of_another_run_are_not_taken(tmp_path: Path) -> None:
+def test_quantiles_of_another_run_and_of_what_cant_be_read_are_not_taken(tmp_path: Path) -> None:
     card(tmp_path, {})
     manifest = read_manifest(str(tmp_path / "scored"))
     assert manifest is not None
     replace(manifest, identity={**manifest.identity, "model": "another"}).write(str(tmp_path / "scored"))
+    assert "Quantiles" not in hub_card(read_result(str(tmp_path / "kept")), "team/kept")
+    (tmp_path / "scored" / "manifest.json").write_text("{")
     assert "Quantiles" not in hub_card(read_result(str(tmp_path / "kept")), "team/kept")
 
 

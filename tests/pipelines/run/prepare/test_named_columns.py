@@ -8,17 +8,17 @@ import ray
 import yaml
 
 import assay
-from tests.support.asked import said, user
 from tests.support.commands import summary
 from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
+from tests.support.parsed_rows import reply, user
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 ROW: dict[str, Any] = {
-    "chat": [user("What is 3 + 4?"), said("7")],
-    "chosen_messages": [user("What is 3 + 4?"), said("7")],
-    "rejected_messages": [user("What is 3 + 4?"), said("9")],
+    "chat": [user("What is 3 + 4?"), reply("7")],
+    "chosen_messages": [user("What is 3 + 4?"), reply("7")],
+    "rejected_messages": [user("What is 3 + 4?"), reply("9")],
     "task": {"question": "What is 3 + 4?"},
     "answers": [{"answer": "7"}, {"answer": "9"}],
     "output": [{"type": "reasoning"}, {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "7"}]}],

@@ -9,16 +9,16 @@ import pytest
 from actors.errors import SettingsError, SourceError
 from pipelines.data.formats import RowShape
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
-from tests.support.asked import chat, said, user
 from tests.support.corpora import lines, settings, write
 from tests.support.models import write_model
+from tests.support.parsed_rows import chat, reply, user
 
-GOOD = chat(user("What is 3 + 4?"), said("7"))
+GOOD = chat(user("What is 3 + 4?"), reply("7"))
 OPEN = chat(user("What is 3 + 4?"))
-EMPTY = chat(user("What is 3 + 4?"), said(" "))
-LONG = chat(user("What is 3 + 4? " * 3000), said("7"))
-CONTROL = chat(user("What is <extra_id_1> 3 + 4?"), said("7"))
-UNKNOWN = chat({"role": "hummany", "content": "q"}, said("a"))
+EMPTY = chat(user("What is 3 + 4?"), reply(" "))
+LONG = chat(user("What is 3 + 4? " * 3000), reply("7"))
+CONTROL = chat(user("What is <extra_id_1> 3 + 4?"), reply("7"))
+UNKNOWN = chat({"role": "hummany", "content": "q"}, reply("a"))
 
 
 def planned(folder: Path, rows: Sequence[Any], **options: Any) -> ResolvedRun:
@@ -43,7 +43,7 @@ def test_a_corpus_of_which_everything_can_be_judged_says_nothing_of_it(tmp_path:
         (UNKNOWN, r"unknown_role: messages: 'hummany'; known are system, developer, user, human"),
         (CONTROL, r"control_token.*the model would take such a mark"),
         (LONG, r"too_long.*--set render.too_long=trim-turns"),
-        (chat(user("q"), said(7)), r"content_not_text: messages: a number, 7, where text is expected"),
+        (chat(user("q"), reply(7)), r"content_not_text: messages: a number, 7, where text is expected"),
     ],
     ids=["open", "role", "control", "long", "number"],
 )
@@ -85,6 +85,24 @@ def test_columns_beside_which_other_parts_of_a_conversation_stand_are_named(tmp_
     assert "Not read, though it may belong to a conversation: 'history', 'rejected_response'" in result
 
 
+def test_what_a_detected_shape_leaves_is_named(tmp_path: Path) -> None:
+    row = {"prompt": "q", "chosen": "a", "rejected": "b", "passage": "p", "responses": ["a", "b", "c"], "input": "q"}
+    assert (
+        "Not read, though it may belong to a conversation: 'passage', 'responses'"
+        in planned(tmp_path, [row] * 2).shape_found
+    )
+
+
+def test_calls_without_tools_are_counted(tmp_path: Path) -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]}
+    turns = [user("What is 3 + 4?"), call, {"role": "tool", "tool_call_id": "1", "content": "7"}, reply("7")]
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    options = {"model": "tiny-tools"}
+    result = planned(tmp_path, [{"messages": turns}] * 3, **options).shape_found
+    assert "3 rows call tools and name none" in result
+    assert "call tools" not in planned(tmp_path, [{"messages": turns, "tools": tools}] * 3, **options).shape_found
+
+
 def test_a_policys_prompts_are_looked_at_too(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{"prompt": " "}] * 3))
     with pytest.raises(SourceError, match="only 0 of the 3 responses"):
@@ -107,7 +125,7 @@ def test_the_terms_of_a_published_model_are_said_once(tmp_path: Path) -> None:
 
 
 def test_a_reference_isnt_that_of_earlier_turns(tmp_path: Path) -> None:
-    turns = [user("3 + 4?"), said("7"), user("4 + 4?"), said("8")]
+    turns = [user("3 + 4?"), reply("7"), user("4 + 4?"), reply("8")]
     options = {"model": "exact-match", "turns": "all"}
     with pytest.raises(SettingsError, match="the reference of its row is that of the last"):
         planned(tmp_path, [chat(*turns) | {"reference": "8"}], **options)

@@ -11,8 +11,8 @@ import pytest
 
 from actors.errors import Rejected
 from pipelines.data.corpus.corpus_files import limit_files
-from pipelines.data.corpus.find_corpus import find
 from pipelines.run.prepare.row_sample import SAMPLE_ROWS, read_sample
+from tests.support.corpora import find
 
 MOST = 2**26
 
@@ -58,12 +58,34 @@ def test_of_parquet_rows_of_several_row_groups_are_looked_at(tmp_path: Path, gro
     assert max(read) >= 4000 * (groups - 1) // groups // 2
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_places_lie_within_large_row_groups(tmp_path: Path, groups: int) -> None:
+    # What `pq.write_table` writes by default: a file of up to 1,048,576 rows is one row group.
+    pq.write_table(pa.table({"at": range(90_000)}), tmp_path / "c.parquet", row_group_size=90_000 // groups)
+    read = places(tmp_path)
+    assert SAMPLE_ROWS * 0.9 <= len(read) == len(set(read)) <= SAMPLE_ROWS * 1.1
+    assert read == sorted(read)
+    assert 0.4 < sum(at >= 45_000 for at in read) / len(read) < 0.6, "rows that are sorted by kind are of both kinds"
+    limited = limit_files(find([str(tmp_path)]), [40_010])
+    rows: list[Any] = read_sample(limited, MOST).rows
+    assert 38_000 < max(row["at"] for row in rows) < 40_010
+
+
+def test_a_run_reads_no_more_than_the_first_bytes_of_a_large_row_group(tmp_path: Path) -> None:
+    texts = [f"{at:09}" + "x" * 100 for at in range(20_000)]
+    pq.write_table(pa.table({"at": range(20_000), "text": texts}), tmp_path / "c.parquet", compression="none")
+    files = find([str(tmp_path)])
+    rows: list[Any] = read_sample(files, MOST, reach=files[0].size // 2).rows
+    assert 9_000 < max(row["at"] for row in rows) <= 10_000
+
+
 def test_of_what_can_only_be_read_from_its_beginning_the_first_rows_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(3000)))
     assert places(tmp_path) == list(range(SAMPLE_ROWS))
     (tmp_path / "a.jsonl.gz").unlink()
     (tmp_path / "b.json").write_text(json.dumps([{"at": index} for index in range(3000)]))
     assert places(tmp_path) == list(range(SAMPLE_ROWS))
+    assert read_sample(find([str(tmp_path)]), MOST).beginnings == {"b.json": SAMPLE_ROWS}
 
 
 def test_large_rows_are_looked_at_in_smaller_numbers(tmp_path: Path) -> None:

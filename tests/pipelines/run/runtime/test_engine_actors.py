@@ -23,7 +23,7 @@ class Spanning:
 
 
 def test_what_engines_on_several_nodes_held_is_given_back_when_their_pool_ends() -> None:
-    with pool(Spanning, (), size=2, options={}) as engines:
+    with pool(Spanning, size=2, options={}) as engines:
         groups = ray.get([actor.group.remote() for actor in engines.actors])
         other = placement_group([{"CPU": 0.01}], name="somebody's")
         assert {placement_group_table()[group]["state"] for group in groups} == {"CREATED"}

@@ -121,6 +121,11 @@ def test_rubrics_prompts_and_a_plan_go_with_it(tmp_path: Path) -> None:
         package(refine={**refine, "refining": {"edit_prompt": "none.jinja"}})
 
 
+def test_a_text_that_is_no_path_may_be_longer_than_one(tmp_path: Path) -> None:
+    sample = {**SCORE, "policy": {"policy": "tiny-policy", "policy_system": "Be brief. " * 1000}}
+    assert sent(package(sample=sample), tmp_path)["sample"]["policy"]["policy_system"] == "Be brief. " * 1000
+
+
 def test_the_recipe_that_is_sent_means_the_same(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(
         yaml.safe_dump({"score": SCORE, "pairs": {"scored": "/data/scored", "output": "/p"}})

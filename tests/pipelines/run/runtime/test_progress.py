@@ -4,7 +4,9 @@ import functools
 import gzip
 import io
 import json
+import statistics
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +22,7 @@ from actors.workers.engine_process import alive_nodes
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.run.runtime.lost_engines import EngineWatch, watch_first_worker
-from pipelines.run.runtime.progress import Meter, NoProgress, TerminalProgress, watched
+from pipelines.run.runtime.progress import Meter, Progress, TerminalProgress, watched
 from pipelines.run.runtime.screens import Notebook
 from tests.support.engines import until
 
@@ -116,6 +118,28 @@ def test_the_speed_follows_the_number_of_engines() -> None:
         figures.add(event(2 * index, 2 * index + 2), now=now)
     assert figures.line(now) == "100%  5,000 responses  4/s  40 tokens/s  ETA 0:00:00"
     assert figures.figures(now)["rows_per_s"] == pytest.approx(4.0)
+
+
+def test_parts_may_come_while_the_speed_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load is noted, and shown, by Ray Data's thread, which an error would end, and the run with it."""
+    # Else most of the time would go into these, and the two would rarely meet.
+    monkeypatch.setattr(statistics, "linear_regression", lambda *_: SimpleNamespace(slope=1.0))
+    figures, has_ended, before = meter(lines_file(0, 10**6)), threading.Event(), sys.getswitchinterval()
+
+    def add() -> None:
+        for index in range(10_000):
+            figures.add(event(index, index + 1), now=100.0 + index)
+        has_ended.set()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        thread = threading.Thread(target=add)
+        thread.start()
+        while not has_ended.is_set():
+            figures.line(10**6)
+    finally:
+        sys.setswitchinterval(before)
+        thread.join()
 
 
 ROWS = [{"id": number, "text": "abc" * (number % 7)} for number in range(5000)]
@@ -236,7 +260,7 @@ def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
         assert stream.getvalue() == shown
 
 
-class Watched(NoProgress):
+class Watched(Progress):
     """What is noted goes to a function, and loads are kept."""
 
     def __init__(self, notify: Any) -> None:
@@ -417,7 +441,7 @@ def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pyte
 
 def test_from_python_progress_is_shown_on_a_terminal_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(watched(), NoProgress)
+    assert type(watched()) is Progress, "which shows nothing"
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert isinstance(watched(), TerminalProgress)
 

@@ -18,7 +18,7 @@ from pipelines.data.corpus.corpus_files import Range
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.runtime import run_timing
-from pipelines.run.runtime.progress import NoProgress, Progress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.runtime.run_timing import read_run_work, time_session
 from pipelines.settings.run_settings import JudgingSettings
 from tests.support.corpora import settings
@@ -52,7 +52,7 @@ def session(parts: Parts, starts: Callable[[], EngineStarts | None], **options: 
     with (
         ExitStack() as after_ray,
         time_session(
-            parts, run(parts, **options), NoProgress(), starts, before=len(parts.listing()), after_ray=after_ray
+            parts, run(parts, **options), Progress(), starts, before=len(parts.listing()), after_ray=after_ray
         ) as progress,
     ):
         yield progress
@@ -126,7 +126,7 @@ def test_a_session_that_was_stopped_is_no_killed_one(parts: Parts) -> None:
     with session(parts, working_engine) as progress:
         progress.part_done(commit(parts, 0))
     with ExitStack() as after_ray:
-        timed = time_session(parts, run(parts), NoProgress(), working_engine, before=1, after_ray=after_ray)
+        timed = time_session(parts, run(parts), Progress(), working_engine, before=1, after_ray=after_ray)
         with suppress(KeyboardInterrupt), timed as progress:
             progress.part_done(commit(parts, 1))
             commit(parts, 2)
@@ -142,8 +142,13 @@ def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts) -> None:
     with session(parts, working_engine) as progress:
         progress.part_done(commit(parts, 0))
     (path,) = Path(parts.folder, "sessions").iterdir()
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": "three"}))
-    assert "a session's note can't be read" in str(read_run_work(parts, len(parts.listing())).why)
+    path.with_name(f"copy-of-{path.name}").write_bytes(path.read_bytes())
+    work = read_run_work(parts, len(parts.listing()))
+    assert (work.why, work.computed_tokens) == (None, 70), "a copy isn't counted either"
+    path.with_name(f"1{path.name[1:]}").write_text(json.dumps(json.loads(path.read_text()) | {"parts": "three"}))
+    work = read_run_work(parts, len(parts.listing()))
+    assert work.why == f"a session's note can't be read ({path.with_name(f'1{path.name[1:]}')}): its duration is unknown"
+    assert work.computed_tokens == 70, "those of the other session"
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:

@@ -2,15 +2,33 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 
-from pipelines.data.storage.lease import Holder
-from pipelines.run.runtime.private_ray import ray_files
+from pipelines.run.runtime import session
 from tests.conftest import REPOSITORY
+
+
+def test_rays_own_folder_goes_also_when_its_end_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "set")
+    folder = tmp_path / "session"
+    folder.mkdir()
+    context = SimpleNamespace(address_info={"session_dir": str(folder)})
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr(session, "start_ray", lambda **_: context)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_end_executions", interrupted)
+    with pytest.raises(KeyboardInterrupt), session.ray_session():
+        assert folder.exists()
+    assert not folder.exists()
+
 
 STOPPED_EARLY = """
 import os, sys, threading, time
@@ -50,18 +68,3 @@ def test_what_ray_data_has_under_way_ends_before_ray_does() -> None:
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3, done.stderr
     assert not Path(done.stdout.strip()).exists(), "Ray's own folder"
-
-
-@pytest.mark.parametrize(
-    ("change", "stays"),
-    [({}, True), ({"start": 1}, False), ({"machine": "another", "start": 1}, True)],
-    ids=["a run that goes on", "a run that was killed", "a run of another machine"],
-)
-def test_the_folder_of_a_dead_runs_ray_goes_with_the_next(change: dict[str, Any], stays: bool, tmp_path: Path) -> None:
-    other, foreign, new = (tmp_path / f"session_{name}" for name in ("other", "foreign", "new"))
-    for folder in (other, foreign, new):
-        (folder / "logs").mkdir(parents=True)
-    (other / "assay.json").write_bytes(replace(Holder.this_process(), **change).content)
-    with ray_files.hold_folder(new):
-        assert (other.exists(), foreign.exists(), new.exists()) == (stays, True, True)
-    assert (foreign.exists(), new.exists()) == (True, False)

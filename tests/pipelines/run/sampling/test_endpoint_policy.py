@@ -27,7 +27,7 @@ from pipelines.run.sampling.refine_prompts import refine
 from pipelines.run.sampling.sample_prompts import sampling_identity
 from pipelines.settings.options import build
 from pipelines.settings.refine_settings import RefineSettings
-from tests.pipelines.run.sampling.test_sample_prompts import drawn, prompts, sample_settings
+from tests.pipelines.run.sampling.test_sample_prompts import prompts, run_sample, sample_settings
 from tests.support.corpora import lines, scored, write
 from tests.support.endpoints import free_port, listening
 
@@ -94,7 +94,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("local_ray")
 def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path) -> None:
-    result = drawn(
+    result = run_sample(
         corpus, tmp_path / "out", policy=address, policy_max_in_flight=5, policy_system="Be brief.", policy_top_p=0.9
     )
     rows = scored(tmp_path / "out")
@@ -112,7 +112,7 @@ def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, cor
     assert request["messages"][0] == {"role": "system", "content": "Be brief."}
     assert (request["model"], request["max_tokens"], request["temperature"], request["top_p"]) == ("parrot", 64, 1.0, 0.9)
     assert (result.usage.policy, result.tokens) == (7 * 48, 3 * 48)
-    again = drawn(corpus, tmp_path / "again", policy=address, policy_system="Be brief.", policy_top_p=0.9)
+    again = run_sample(corpus, tmp_path / "again", policy=address, policy_system="Be brief.", policy_top_p=0.9)
     assert [row["candidate"] for row in scored(tmp_path / "again")] == [row["candidate"] for row in rows]
     assert again.mean_reward == pytest.approx(result.mean_reward)
 
@@ -120,7 +120,7 @@ def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, cor
 @pytest.mark.usefixtures("local_ray")
 def test_what_the_endpoint_never_answers_has_failed(endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path) -> None:
     endpoint.refusal, endpoint.refuses = (400, "This model's maximum context length is 10 tokens"), "What"
-    result = drawn(corpus, tmp_path / "out", policy=address, limit=2, n=1)
+    result = run_sample(corpus, tmp_path / "out", policy=address, limit=2, n=1)
     ((cause, count),) = result.causes.items()
     assert (count, result.usage.retries) == (2, 2)
     assert cause.startswith("answers 400: ")
@@ -155,7 +155,7 @@ def test_what_a_refinement_fails_by_is_told(
 def test_an_endpoint_that_cant_be_used_ends_the_run(endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path) -> None:
     endpoint.refusal = (401, "no such key")
     with pytest.raises(EndpointError, match=r"answers 401: .*no such key.*OPENAI_API_KEY"):
-        drawn(corpus, tmp_path / "out", policy=address)
+        run_sample(corpus, tmp_path / "out", policy=address)
     assert endpoint.refused == 1
 
 
@@ -166,11 +166,11 @@ def test_what_an_endpoint_doesnt_give_now_is_drawn_by_the_same_command(
 ) -> None:
     endpoint.refusal = (500, "out of order")
     with pytest.raises(RunStopped, match=r"127.0.0.1:\d+/v1 answers 500: .*out of order.* 2 s \(--endpoint-patience-s\)"):
-        drawn(corpus, tmp_path / "out", policy=address, part_rows=3, endpoint_patience_s=2)
+        run_sample(corpus, tmp_path / "out", policy=address, part_rows=3, endpoint_patience_s=2)
     assert 3 <= endpoint.refused <= 10, "probes alone"
     assert not list((tmp_path / "out" / "parts").iterdir())
     endpoint.refusal = None
-    drawn(corpus, tmp_path / "out", policy=address, part_rows=3, endpoint_patience_s=2)
+    run_sample(corpus, tmp_path / "out", policy=address, part_rows=3, endpoint_patience_s=2)
     assert {row["reason"] for row in scored(tmp_path / "out")} == {None, "unfinished"}
     assert len(scored(tmp_path / "out")) == 48
 

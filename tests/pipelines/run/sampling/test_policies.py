@@ -11,7 +11,7 @@ from pipelines.settings.run_settings import SampleSettings
 JUDGE, POLICY = 2, 1  # GPUs of an engine
 
 
-def told(options: dict[str, Any]) -> SampleSettings:
+def settings_of(options: dict[str, Any]) -> SampleSettings:
     layout = {"tensor_parallel": JUDGE, "policy_tensor_parallel": POLICY}
     flat = {
         "inputs": ("c.jsonl",),
@@ -49,7 +49,7 @@ def test_engines_of_a_policy_and_a_judge(
 ) -> None:
     monkeypatch.setattr(policies, "cluster_gpus", lambda: there)
     monkeypatch.setattr(policies, "engine_gpus", lambda engine: engine.tensor_parallel)
-    assert policies.sizes(told(options), writers, with_judge=judged) == expected
+    assert policies.sizes(settings_of(options), writers, with_judge=judged) == expected
 
 
 @pytest.mark.parametrize("options", [{}, {"autoscaled": True}, {"policy": "http://127.0.0.1:1/v1"}])
@@ -57,4 +57,4 @@ def test_room_for_both_side_by_side(options: dict[str, Any], monkeypatch: pytest
     monkeypatch.setattr(policies, "cluster_gpus", lambda: 2)
     monkeypatch.setattr(policies, "engine_gpus", lambda engine: engine.tensor_parallel)
     lacking = "" if options else "the policy (1 GPUs) and the judge (2) side by side, and the cluster has 2 GPUs"
-    assert policies.lacking_room(told(options)) == lacking
+    assert policies.lacking_room(settings_of(options)) == lacking

@@ -36,7 +36,7 @@ def sample_settings(inputs: Path, output: Path, **options: Any) -> SampleSetting
     return build(SampleSettings, {"inputs": (str(inputs),), "output": str(output), **flat})
 
 
-def drawn(inputs: Path, output: Path, **options: Any) -> SampleSummary:
+def run_sample(inputs: Path, output: Path, **options: Any) -> SampleSummary:
     return sample(sample_settings(inputs, output, **options))
 
 
@@ -67,7 +67,7 @@ class Calm(NamedTuple):
 @pytest.fixture(scope="module")
 def calm(corpus: Path, local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Calm:
     output = tmp_path_factory.mktemp("calm") / "out"
-    return Calm(output, drawn(corpus, output, part_rows=8))
+    return Calm(output, run_sample(corpus, output, part_rows=8))
 
 
 def test_every_prompt_has_its_candidates_each_with_a_reward(calm: Calm) -> None:
@@ -83,7 +83,7 @@ def test_every_prompt_has_its_candidates_each_with_a_reward(calm: Calm) -> None:
 
 
 def test_a_candidates_reward_is_what_scoring_its_conversation_gives(corpus: Path, tmp_path: Path) -> None:
-    drawn(corpus, tmp_path / "out", policy_system="Be brief.", limit=20)
+    run_sample(corpus, tmp_path / "out", policy_system="Be brief.", limit=20)
     rows = scored(tmp_path / "out")
     answered = [
         {
@@ -104,14 +104,14 @@ def test_a_candidates_reward_is_what_scoring_its_conversation_gives(corpus: Path
 
 
 def test_the_same_settings_draw_the_same_whatever_is_cut_how(corpus: Path, calm: Calm, tmp_path: Path) -> None:
-    drawn(corpus, tmp_path / "other", part_rows=3, unit_bytes=500, policy_replicas=2, replicas=2)
+    run_sample(corpus, tmp_path / "other", part_rows=3, unit_bytes=500, policy_replicas=2, replicas=2)
     assert outcome(tmp_path / "other") == outcome(calm.output)
 
 
 @pytest.mark.long
 def test_another_seed_draws_others_and_a_smaller_n_the_first_of_them(corpus: Path, calm: Calm, tmp_path: Path) -> None:
-    drawn(corpus, tmp_path / "few", n=2)
-    drawn(corpus, tmp_path / "other", n=2, policy_seed=1)
+    run_sample(corpus, tmp_path / "few", n=2)
+    run_sample(corpus, tmp_path / "other", n=2, policy_seed=1)
     all_of, few, other = (by_row(output) for output in (calm.output, tmp_path / "few", tmp_path / "other"))
     for name, rows in few.items():
         assert [row["candidate"] for row in rows] == [row["candidate"] for row in all_of[name][:2]]
@@ -126,7 +126,7 @@ def test_committed_candidates_are_never_drawn_again(corpus: Path, calm: Calm, tm
     for path in sorted((tmp_path / "out" / "parts").iterdir())[1::2]:
         path.unlink()
     kept = files_of(tmp_path / "out")
-    again = drawn(corpus, tmp_path / "out", part_rows=5)
+    again = run_sample(corpus, tmp_path / "out", part_rows=5)
     after = files_of(tmp_path / "out")
     assert {name: after[name] for name in kept} == kept
     assert outcome(tmp_path / "out") == outcome(calm.output)
@@ -138,12 +138,12 @@ def test_committed_candidates_are_never_drawn_again(corpus: Path, calm: Calm, tm
 def test_what_decides_candidates_cant_change_in_a_folder(corpus: Path, calm: Calm) -> None:
     for option, value in (("n", 5), ("policy_seed", 3), ("policy_temperature", 0.5), ("policy_system", "Be brief.")):
         with pytest.raises(OutputError, match=r"draw|policy"):
-            drawn(corpus, calm.output, **{option: value})
-    assert drawn(corpus, calm.output).scored == calm.summary.scored, "the same again is done already"
+            run_sample(corpus, calm.output, **{option: value})
+    assert run_sample(corpus, calm.output).scored == calm.summary.scored, "the same again is done already"
 
 
 def test_candidates_that_were_cut_off_are_not_judged(corpus: Path, tmp_path: Path) -> None:
-    summary = drawn(corpus, tmp_path / "out", policy_max_tokens=4).scored
+    summary = run_sample(corpus, tmp_path / "out", policy_max_tokens=4).scored
     rows = scored(tmp_path / "out")
     columns = ("reason", "finish_reason", "reward", "candidate_tokens")
     rejected = {tuple(row[name] for name in columns) for row in rows if row["status"] == "rejected"}
@@ -159,7 +159,7 @@ def test_broken_rows_flow_on_with_their_reason(tmp_path: Path) -> None:
     long = [{"messages": [{"role": "user", "content": "q " * 9000}]}]
     answered = [{"messages": [*prompts(1)[0]["messages"], {"role": "assistant", "content": "an old answer"}]}]
     corpus = write(tmp_path / "prompts.jsonl", rows + lines([*forged, *long, *answered]))
-    summary = drawn(corpus, tmp_path / "out", format="messages", n=2)
+    summary = run_sample(corpus, tmp_path / "out", format="messages", n=2)
     assert summary.scored.rows == 7
     assert Counter(row["reason"] for row in scored(tmp_path / "out")) == {
         None: 4, "broken_json": 1, "no_messages": 1, "empty_content": 1, "control_token": 1, "too_long": 1,
@@ -173,14 +173,14 @@ def test_broken_rows_flow_on_with_their_reason(tmp_path: Path) -> None:
 def test_parquet_rows_keep_their_columns(tmp_path: Path) -> None:
     table = pa.Table.from_pylist([{"question": f"What is {at} + 1?", "tags": ["a", None]} for at in range(20)])
     pq.write_table(table, tmp_path / "prompts.parquet")
-    drawn(tmp_path / "prompts.parquet", tmp_path / "out", n=2)
+    run_sample(tmp_path / "prompts.parquet", tmp_path / "out", n=2)
     rows = scored(tmp_path / "out")
     assert [row["question"] for row in rows[::2]] == table.column("question").to_pylist()
     assert all(row["tags"] == ["a", None] and row["status"] == "scored" for row in rows)
 
 
 def test_a_prompt_is_done_with_once_a_candidate_is_good_enough(corpus: Path, calm: Calm, tmp_path: Path) -> None:
-    summary = drawn(corpus, tmp_path / "out", enough=1.5)
+    summary = run_sample(corpus, tmp_path / "out", enough=1.5)
     all_of = by_row(calm.output)
     for name, rows in by_row(tmp_path / "out").items():
         assert [row["candidate"] for row in rows] == [row["candidate"] for row in all_of[name][: len(rows)]]
@@ -189,7 +189,7 @@ def test_a_prompt_is_done_with_once_a_candidate_is_good_enough(corpus: Path, cal
 
 
 def test_a_prompt_is_done_with_once_little_more_can_be_expected(corpus: Path, tmp_path: Path) -> None:
-    summary = drawn(corpus, tmp_path / "out", n=16, min_gain=0.2)
+    summary = run_sample(corpus, tmp_path / "out", n=16, min_gain=0.2)
     counts = {len(rows) for rows in by_row(tmp_path / "out").values()}
     assert min(counts) >= 4
     assert summary.drawn < summary.possible
@@ -199,7 +199,7 @@ def test_a_prompt_is_done_with_once_little_more_can_be_expected(corpus: Path, tm
 def stopped_between(corpus: Path, output: Path) -> None:
     """A run in turns whose judge dies: all candidates are drawn, and none is judged."""
     with pytest.raises(RunStopped):
-        drawn(corpus, output, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+        run_sample(corpus, output, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
 
 
 def test_a_run_in_turns_is_two_runs_and_gives_the_same(corpus: Path, calm: Calm, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_run_in_turns_is_two_runs_and_gives_the_same(corpus: Path, calm: Calm,
     with pytest.raises(SourceError, match="isn't complete"):
         keep(FilterSettings(scored=str(out), where="true"))
     assert {(row["status"], row["reason"]) for row in scored(out / "drawn")} == {("rejected", "unjudged")}
-    summary = drawn(corpus, out, in_turns=True, part_rows=8)
+    summary = run_sample(corpus, out, in_turns=True, part_rows=8)
     assert (summary.usage.policy, summary.drawn, summary.causes) == (0, calm.summary.drawn, {}), "nothing is drawn again"
     assert outcome(out) == outcome(calm.output)
     assert pq.read_schema(next((out / "parts").iterdir())).equals(pq.read_schema(next((calm.output / "parts").iterdir())))
@@ -222,7 +222,7 @@ def test_a_run_in_turns_goes_on_with_what_is_drawn(corpus: Path, calm: Calm, tmp
     stopped_between(corpus, out)
     for path in sorted((out / "drawn" / "parts").iterdir())[1::2]:
         path.unlink()
-    summary = drawn(corpus, out, in_turns=flag, part_rows=5)
+    summary = run_sample(corpus, out, in_turns=flag, part_rows=5)
     assert 0 < summary.usage.policy < calm.summary.usage.policy, "what was drawn isn't drawn again"
     assert outcome(out) == outcome(calm.output)
 
@@ -230,18 +230,18 @@ def test_a_run_in_turns_goes_on_with_what_is_drawn(corpus: Path, calm: Calm, tmp
 def test_what_is_there_is_never_drawn_again_in_turns(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     """Neither for a part that was lost, nor for files that others are appended to; --overwrite draws all again."""
     out, more = tmp_path / "out", write(tmp_path / "more.jsonl", lines(prompts(3)))
-    drawn(corpus, out, in_turns=True, part_rows=8)
+    run_sample(corpus, out, in_turns=True, part_rows=8)
     sorted((out / "parts").iterdir())[1].unlink()
     broken = sorted((out / "parts").iterdir())[1]
     broken.write_bytes(broken.read_bytes()[:99])
     kept = {name: content for name, content in files_of(out).items() if name != broken.name}
-    assert drawn(corpus, out).usage.policy == 0
+    assert run_sample(corpus, out).usage.policy == 0
     assert outcome(out) == outcome(calm.output)
-    appended = drawn(more, out, append=True)
+    appended = run_sample(more, out, append=True)
     assert 0 < appended.usage.policy < calm.summary.usage.policy / 10, "three prompts of forty-three"
     assert appended.drawn == 172
     assert {name: files_of(out)[name] for name in kept} == kept
-    assert drawn(corpus, out, overwrite=True).usage.policy == calm.summary.usage.policy
+    assert run_sample(corpus, out, overwrite=True).usage.policy == calm.summary.usage.policy
     assert not (out / "drawn").exists()
 
 
@@ -250,7 +250,7 @@ def test_what_was_judged_as_it_was_drawn_isnt_drawn_again_in_turns(corpus: Path,
     sorted((tmp_path / "out" / "parts").iterdir())[1].unlink()
     before = files_of(tmp_path / "out")
     with pytest.raises(SettingsError, match=r"in turns all would be drawn again: it goes on without in_turns"):
-        drawn(corpus, tmp_path / "out", in_turns=True)
+        run_sample(corpus, tmp_path / "out", in_turns=True)
     assert files_of(tmp_path / "out") == before
     assert not (tmp_path / "out" / "drawn").exists()
 
@@ -258,29 +258,29 @@ def test_what_was_judged_as_it_was_drawn_isnt_drawn_again_in_turns(corpus: Path,
 @pytest.mark.long
 def test_engines_that_die_cost_nothing(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     frail = {"policy_engine_args": {"die_after": 60}, "engine_args": {"die_after": 70}}
-    drawn(corpus, tmp_path / "out", part_rows=8, **frail)
+    run_sample(corpus, tmp_path / "out", part_rows=8, **frail)
     assert outcome(tmp_path / "out") == outcome(calm.output)
 
 
 @pytest.mark.long  # kills engines
 def test_a_policy_that_always_dies_ends_the_run_with_its_last_words(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(RunStopped, match="it had answered 0 requests"):
-        drawn(corpus, tmp_path / "out", policy_engine_args={"die_after": 0}, max_engine_deaths=2)
+        run_sample(corpus, tmp_path / "out", policy_engine_args={"die_after": 0}, max_engine_deaths=2)
 
 
 def test_a_judge_that_compares_sees_all_candidates_of_a_prompt(corpus: Path, tmp_path: Path) -> None:
-    drawn(corpus, tmp_path / "out", model="tiny-genrm", n=3, limit=5)
+    run_sample(corpus, tmp_path / "out", model="tiny-genrm", n=3, limit=5)
     rows = scored(tmp_path / "out")
     assert all(row["status"] == "scored" and row["scores"]["win_rate"] is not None for row in rows)
     for options in ({"n": 1}, {"n": 4, "enough": 1.0}):
         with pytest.raises(SettingsError, match="compares candidates"):
-            drawn(corpus, tmp_path / "other", model="tiny-genrm", **options)
+            run_sample(corpus, tmp_path / "other", model="tiny-genrm", **options)
 
 
 def test_a_principle_of_the_row_goes_to_the_judge(tmp_path: Path) -> None:
     rows = [row | {"rubric": "correctness" if row["id"] % 2 else None} for row in prompts(6)]
     corpus = write(tmp_path / "prompts.jsonl", lines(rows))
-    drawn(corpus, tmp_path / "out", model="tiny-principle", field={"principle": "rubric"}, n=2)
+    run_sample(corpus, tmp_path / "out", model="tiny-principle", field={"principle": "rubric"}, n=2)
     assert [row["reason"] for row in scored(tmp_path / "out")] == ["no_principle", "no_principle", None, None] * 3
 
 
@@ -289,10 +289,10 @@ def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
     rows = [row | {"candidate": "mine"} for row in prompts(3)]
     corpus = write(tmp_path / "prompts.jsonl", lines(rows))
     with pytest.raises(SourceError, match="candidate"):
-        drawn(corpus, tmp_path / "out")
+        run_sample(corpus, tmp_path / "out")
     for turns in (False, True):
         out = tmp_path / f"out-{turns}"
-        assert drawn(corpus, out, prefix="own_", in_turns=turns).drawn == 12
+        assert run_sample(corpus, out, prefix="own_", in_turns=turns).drawn == 12
         assert {row["candidate"] for row in scored(out)} == {"mine"}
         assert all(row["own_reward"] is not None for row in scored(out))
 
@@ -314,7 +314,7 @@ def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
 )
 def test_what_doesnt_go_together_is_told(corpus: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises((SettingsError, ModelError), match=message):
-        drawn(corpus, tmp_path / "out", **options)
+        run_sample(corpus, tmp_path / "out", **options)
 
 
 def test_a_policys_engine_is_the_judges_but_for_what_is_said_of_it(corpus: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def talk(*turns: object) -> bytes:
     return json.dumps({"messages": list(turns)}).encode()
 
 
-def said(content: object, **more: object) -> dict[str, object]:
+def reply(content: object, **more: object) -> dict[str, object]:
     return {"role": "assistant", "content": content, **more}
 
 
@@ -32,26 +32,26 @@ LINES: list[tuple[bytes, str | None]] = [
     (b"[1, 2]", "not_an_object"),
     (b'{"a":' * 5000 + b"1" + b"}" * 5000, "too_deep"),
     (json.dumps({"padding": "x" * 300_000} | chat("a", "b")).encode(), "record_too_large"),
-    (talk(QUESTION, said("\ud800")), "lone_surrogate"),
+    (talk(QUESTION, reply("\ud800")), "lone_surrogate"),
     (json.dumps(chat("a", "b") | {"note": "\ud800"}).encode(), None),  # where nobody judges
     (b'{"quality": NaN, ' + GOOD[1:], None),  # nor here
     (b'{"id": 12}', "missing_field"),
     (talk(), "no_messages"),
-    (talk(QUESTION, said("")), "empty_content"),
-    (talk(QUESTION, said(" \n\t")), "empty_content"),
-    (talk({"role": "user", "content": ""}, said("2")), "empty_content"),
-    (talk(QUESTION, said(None)), "empty_content"),
-    (talk(QUESTION, said([{"type": "text", "text": "It is"}, {"type": "text", "text": " 2"}])), None),
-    (talk(QUESTION, said([{"type": "image_url", "image_url": "x"}])), "content_not_text"),
-    (talk(QUESTION, said(2)), "content_not_text"),
+    (talk(QUESTION, reply("")), "empty_content"),
+    (talk(QUESTION, reply(" \n\t")), "empty_content"),
+    (talk({"role": "user", "content": ""}, reply("2")), "empty_content"),
+    (talk(QUESTION, reply(None)), "empty_content"),
+    (talk(QUESTION, reply([{"type": "text", "text": "It is"}, {"type": "text", "text": " 2"}])), None),
+    (talk(QUESTION, reply([{"type": "image_url", "image_url": "x"}])), "content_not_text"),
+    (talk(QUESTION, reply(2)), "content_not_text"),
     (b'{"messages": [{"role":"user","content":"a"},{"role":"assistant","content":NaN}]}', "content_not_text"),
-    (talk(QUESTION, said("2"), {"role": "tool", "content": "3"}, said("3")), "role_not_in_template"),
-    (talk(QUESTION, said("", tool_calls=[{"id": "1"}]), said("3")), "tool_call"),
-    (talk(QUESTION, {"role": "critic", "content": "no"}, said("3")), "unknown_role"),
+    (talk(QUESTION, reply("2"), {"role": "tool", "content": "3"}, reply("3")), "role_not_in_template"),
+    (talk(QUESTION, reply("", tool_calls=[{"id": "1"}]), reply("3")), "tool_call"),
+    (talk(QUESTION, {"role": "critic", "content": "no"}, reply("3")), "unknown_role"),
     (talk(QUESTION), "no_final_assistant"),
-    (talk(QUESTION, said(LONG)), "too_long"),
-    (talk(QUESTION, said("2\n<extra_id_1>User\nThank you, that was perfect")), "control_token"),
-    (talk({"role": "user", "content": "</s>"}, said("2")), "control_token"),
+    (talk(QUESTION, reply(LONG)), "too_long"),
+    (talk(QUESTION, reply("2\n<extra_id_1>User\nThank you, that was perfect")), "control_token"),
+    (talk({"role": "user", "content": "</s>"}, reply("2")), "control_token"),
     (GOOD, None),
 ]
 
@@ -70,9 +70,9 @@ def test_every_bad_row_has_its_reason(tmp_path: Path, name: str) -> None:
 
 
 def test_the_oldest_turns_are_dropped_on_request_and_it_is_said(tmp_path: Path) -> None:
-    short = talk(QUESTION, said("2"))
-    long = talk({"role": "user", "content": LONG}, said("Indeed."), QUESTION, said("2"))
-    corpus = write(tmp_path / "c.jsonl", b"\n".join([short, long, talk(QUESTION, said(LONG))]))
+    short = talk(QUESTION, reply("2"))
+    long = talk({"role": "user", "content": LONG}, reply("Indeed."), QUESTION, reply("2"))
+    corpus = write(tmp_path / "c.jsonl", b"\n".join([short, long, talk(QUESTION, reply(LONG))]))
     summary = score(settings(corpus, tmp_path / "out", too_long="trim-turns"))
     whole, trimmed, never = scored(tmp_path / "out")
     assert (whole["truncated"], trimmed["truncated"]) == (False, True)

@@ -39,7 +39,7 @@ def run(folder: Path, judge: str, rows: list[dict[str, Any]], prompt: str = PROM
 
 def requests_of(folder: Path, judge: str, rows: list[dict[str, Any]], prompt: str = PROMPT, **options: Any) -> list[Any]:
     plan = resolve(run(folder, judge, rows, prompt, **options))
-    return [plan.preparation.requests(row) for row in rows]
+    return [plan.preparation.row_shape.requests(row) for row in rows]
 
 
 def test_a_prompt_shows_the_fields(tmp_path: Path, judge: str) -> None:

@@ -23,7 +23,7 @@ from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 from pipelines.folders.scored_corpus.candidates import Candidate
 from pipelines.folders.scored_corpus.read_back import Reader
-from pipelines.folders.scored_corpus.shape_counts import count_shapes
+from pipelines.folders.scored_corpus.summary import count_shapes
 from pipelines.run.prepare import identity, resolve_run
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.run_settings import CombineSettings

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from actors.errors import OutputError, SourceError
-from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.results.exports.export_commands import choose
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.prepare.identity import manifest_of
@@ -148,20 +147,6 @@ def test_parts_of_a_folder_agree_whatever_a_later_run_says(
     assert resumed(settings(corpus, out, text=text), monkeypatch) == []
     resumed(settings(corpus, out, text=not text, overwrite=True), monkeypatch)
     assert {"response_text" in row for row in scored(out)} == {not text}
-
-
-@pytest.mark.parametrize("text", [True, False])
-def test_a_truncated_manifest_is_recovered_as_the_parts_are(tmp_path: Path, corpus: Path, text: bool) -> None:
-    out = tmp_path / "out"
-    scored_corpus(settings(corpus, out, part_rows=2, text=text))
-    before = read_manifest(str(out))
-    (out / "manifest.json").write_text('{"assay": 1, "iden')
-    own = settings(corpus, out)
-    planned = resolve(own)
-    run = open_run(own, planned, manifest_of(planned, own))
-    assert run.missing(run.state) == []
-    assert before is not None
-    assert (run.manifest.columns, run.manifest.run) == (before.columns, before.run)
 
 
 def test_a_folder_of_another_kind_is_refused_as_before(tmp_path: Path, corpus: Path) -> None:

@@ -59,8 +59,8 @@ def test_files_share_a_stretch_only_where_nothing_lies_between() -> None:
     rows = [*neighbours(2, file=3), *neighbours(3, file=4), *neighbours(1, file=6), *neighbours(2, file=9)]
 
     def places(extents: dict[int, int]) -> list[tuple[int, int, int, int]]:
-        table = block(rows)
-        cut_stretches = stretches(table, 10, prepared_rows(table), extents, responses=())
+        table, by_file = block(rows), pa.array([extents.get(file) for file in range(10)], pa.int64())
+        cut_stretches = stretches(table, 10, prepared_rows(table), by_file, responses=())
         return [(stretch.file, stretch.range.start, stretch.further, stretch.range.end) for stretch in cut_stretches]
 
     alone = [(3, 0, 0, 2), (4, 0, 0, 3), (6, 0, 0, 1), (9, 0, 0, 2)]
@@ -73,12 +73,12 @@ def test_files_share_a_stretch_only_where_nothing_lies_between() -> None:
 
 def test_a_stretch_of_several_files_is_cut_within_them() -> None:
     table = block([*neighbours(3, file=0), *neighbours(3, file=1), *neighbours(2, file=2)])
-    actual_stretches = list(stretches(table, 4, prepared_rows(table), {0: 3, 1: 3, 2: 2}, responses=()))
+    actual_stretches = list(stretches(table, 4, prepared_rows(table), pa.array([3, 3, 2]), responses=()))
     assert [
         (actual_stretch.file, actual_stretch.range.start, actual_stretch.further, actual_stretch.range.end)
         for actual_stretch in actual_stretches
     ] == [(0, 0, 1, 1), (1, 1, 1, 2)]
-    assert actual_stretches[1].row_names({1: "b", 2: "c"}) == ["b:1", "b:2", "c:0", "c:1"]
+    assert actual_stretches[1].row_names(pa.array(["a", "b", "c"])) == ["b:1", "b:2", "c:0", "c:1"]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])

@@ -87,7 +87,7 @@ def test_each_row_is_named_by_its_file(tmp_path: Path) -> None:
     assert names_of(tmp_path / "out") == expected
 
 
-def test_what_is_lost_of_several_files_is_scored_again_or_recovered(tmp_path: Path) -> None:
+def test_what_is_lost_of_several_files_is_scored_again(tmp_path: Path) -> None:
     many, out = small_files(tmp_path / "in", rows(TOTAL)), tmp_path / "out"
     score(settings(many, out, part_rows=9))
     whole = scored(out)
@@ -102,10 +102,6 @@ def test_what_is_lost_of_several_files_is_scored_again_or_recovered(tmp_path: Pa
     retried = retry(build(RetrySettings, {"scored": str(out)}))
     assert (retried.before.failed, retried.after.failed) == (3, 0)
     assert scored(out) == whole
-    before = {path.name for path in (out / "parts").iterdir()}
-    (out / "manifest.json").write_bytes(b"{")
-    assert score(settings(many, out, part_rows=20)).rows == TOTAL
-    assert {path.name for path in (out / "parts").iterdir()} == before
 
 
 def test_appended_files_are_scored_after_those_that_are_there(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from actors.errors import SourceError
 from actors.records import Reason
 from actors.settings.replica import EngineSettings, JudgeSettings
 from pipelines.run.scoring.score_corpus import score
-from tests.support.asked import chat, said, user
 from tests.support.candidates import rows_in
 from tests.support.corpora import lines, scored, settings, write
 from tests.support.endpoints import application, post, scorer
 from tests.support.exports import export, pair
+from tests.support.parsed_rows import chat, reply, user
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -26,9 +26,9 @@ def call(**arguments: int) -> dict[str, Any]:
     return {"id": "c1", "type": "function", "function": {"name": "add", "arguments": json.dumps(arguments)}}
 
 
-SUM, WRONG = said(None, tool_calls=[call(a=3, b=4)]), said("", tool_calls=[call(a=3, b=5)])
+SUM, WRONG = reply(None, tool_calls=[call(a=3, b=4)]), reply("", tool_calls=[call(a=3, b=5)])
 MODEL = "tiny-tools"
-TURNS = [user("What is 3 + 4?"), SUM, {"role": "tool", "tool_call_id": "c1", "content": "7"}, said("7")]
+TURNS = [user("What is 3 + 4?"), SUM, {"role": "tool", "tool_call_id": "c1", "content": "7"}, reply("7")]
 
 
 @pytest.mark.parametrize("engine", ["fake", pytest.param("vllm", marks=pytest.mark.long)])
@@ -93,7 +93,7 @@ def test_a_run_and_the_endpoint_give_a_judge_the_same_text_of_calls(tmp_path: Pa
 
 def test_every_turn_or_final_answers_alone_are_judged(tmp_path: Path) -> None:
     corpus = write(
-        tmp_path / "c.jsonl", lines([chat(*TURNS), chat(*TURNS[:2]), chat(user("q"), said(None, tool_calls=[{}]))])
+        tmp_path / "c.jsonl", lines([chat(*TURNS), chat(*TURNS[:2]), chat(user("q"), reply(None, tool_calls=[{}]))])
     )
     outcomes = {}
     for turns in ("all", "final-answer"):

@@ -13,7 +13,7 @@ from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from pipelines.folders.run_folder.manifest import read_manifest
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.evaluate_settings import EvaluateSettings
@@ -79,13 +79,13 @@ def test_a_benchmark_is_evaluated_by_a_verifier(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", lines(rows))
     flat = {"scored": f"pairs={corpus}", "model": "exact-match", "output": str(tmp_path / "out")}
     options = {"reference_column": "truth.answer", "answer_pattern": r"^So it is (.+)\.$", "unparsed": 0.0}
-    (evaluation,) = score_and_evaluate(build(EvaluateSettings, {**flat, **options}), NoProgress())
+    (evaluation,) = score_and_evaluate(build(EvaluateSettings, {**flat, **options}), Progress())
     assert [row["reward"] for row in scored(tmp_path / "out" / "scored" / "pairs" / "exact-match")] == [1.0, 0.0] * 3
     assert evaluation.figures[0].value == 1.0
     asked_there = {"endpoint": "http://localhost:1/v1", "output": str(tmp_path / "there")}
     elsewhere = build(EvaluateSettings, {**flat, **options, **asked_there})
     with pytest.raises(SettingsError, match="verifier: of a model that runs here"):
-        score_and_evaluate(elsewhere, NoProgress())
+        score_and_evaluate(elsewhere, Progress())
 
 
 def test_verifiers_are_members_of_an_ensemble(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from actors.settings.replica import RenderSettings
 from pipelines.results.evaluation.results import Results
 from pipelines.results.exports.export_commands import make_pairs
 from pipelines.results.html_report.build import build as build_report
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import PairSettings
 from pipelines.settings.options import build
@@ -105,7 +105,7 @@ def pairs(count: int, *more: dict[str, Any]) -> bytes:
 
 def run(corpus: Path, address: str, output: Path, notes: Notes | None = None, **options: object) -> Results:
     flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": "judge", "output": str(output), "rubric": RUBRIC}
-    return score_and_evaluate(build(EvaluateSettings, {**flat, **options}), notes or NoProgress())
+    return score_and_evaluate(build(EvaluateSettings, {**flat, **options}), notes or Progress())
 
 
 def rows_of(output: Path) -> list[dict[str, Any]]:

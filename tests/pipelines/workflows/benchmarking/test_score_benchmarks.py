@@ -17,7 +17,7 @@ from actors.settings.replica import RenderSettings
 from pipelines.results.evaluation.gate import compare
 from pipelines.results.evaluation.results import Results
 from pipelines.results.evaluation.saved_results import read_evaluations
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
@@ -75,8 +75,8 @@ def endpoint(fault: Callable[[int], int | None] = lambda _: None, **how: Any) ->
         yield f"{address}/v1", app
 
 
-def evaluated(progress: NoProgress | None = None, **options: Any) -> Results:
-    return score_and_evaluate(build(EvaluateSettings, options), progress or NoProgress())
+def evaluated(progress: Progress | None = None, **options: Any) -> Results:
+    return score_and_evaluate(build(EvaluateSettings, options), progress or Progress())
 
 
 def run(corpus: Path, address: str, output: Path, **options: object) -> Results:

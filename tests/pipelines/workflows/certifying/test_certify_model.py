@@ -124,6 +124,23 @@ def test_a_rubrics_fields_go_along_and_a_judge_that_compares_and_samples_has_ord
 
 
 @pytest.mark.usefixtures("local_ray")
+def test_of_a_scored_folder_fields_are_read_from_the_columns_that_were_named_for_them(tmp_path: Path) -> None:
+    pairs = [{"prompt": f"What is {n} + 1?", "response": f"{n + 1}", "why": "no", "because": f"so {n}"} for n in range(3)]
+    rows = write(tmp_path / "p.jsonl", lines(pairs))
+    text = "shows: one\nprompt: '{{ response }} {{ why }}'\npattern: '([0-9])'\nlow: 0\nhigh: 9\n"
+    judge = {"model": "tiny-genrm", "rubric": str(write(tmp_path / "r.yaml", text.encode()))}
+    score(corpora.settings(rows, tmp_path / "scored", field={"why": "because"}, **judge))
+    certify(settings(rows, tmp_path / "of-rows", field={"why": "because"}, **judge))
+    certify(settings(tmp_path / "scored", tmp_path / "of-scored", **judge))
+    of_rows, of_scored = ((tmp_path / name / "rows.jsonl").read_bytes() for name in ("of-rows", "of-scored"))
+    assert b"so 2" in of_rows
+    assert of_scored == of_rows
+    # A model that reads no such field isn't refused for what was named for another.
+    plain = settings(tmp_path / "scored", tmp_path / "plain")
+    assert certify(plain).effects == certify(settings(rows, tmp_path / "plain-of-rows")).effects
+
+
+@pytest.mark.usefixtures("local_ray")
 def test_a_certificate_resumes_and_other_rows_are_refused(tmp_path: Path) -> None:
     rows, out = corpus(tmp_path), tmp_path / "out"
     first = certify(settings(rows, out))

@@ -13,7 +13,7 @@ from ray.data.extensions import ArrowPythonObjectArray, ArrowTensorArray
 
 import assay
 from pipelines.data.corpus.python_rows import python_rows
-from pipelines.workflows.datasets.known_datasets import known_schema
+from pipelines.workflows.datasets.blocks import known_schema
 from pipelines.workflows.datasets.score_rows import row_id
 from tests.support.corpora import chat
 
@@ -142,7 +142,7 @@ def test_nan_and_na_are_null() -> None:
     ]
     without_gaps = [{"messages": [{"role": "system", "content": "Be brief."}, *rows[0]["messages"]], "id": 0}, *rows[1:]]
     expected = assay.score(ray.data.from_items(without_gaps), **FAKE).take_all()
-    assert [row["reward"] for row in result] == [row["reward"] for row in expected]
+    assert {row["id"]: row["reward"] for row in result} == {row["id"]: row["reward"] for row in expected}
 
 
 def test_turns_may_be_of_types_that_no_column_holds() -> None:
@@ -157,7 +157,7 @@ def test_turns_may_be_of_types_that_no_column_holds() -> None:
     mixed = ray.data.from_items(rows).map_batches(with_parts)
     result = sorted(assay.score(mixed, **FAKE).take_all(), key=lambda row: str(row["id"]))
     expected = assay.score(ray.data.from_items(rows), **FAKE).take_all()
-    assert [row["reward"] for row in result] == [row["reward"] for row in expected]
+    assert {row["id"]: row["reward"] for row in result} == {row["id"]: row["reward"] for row in expected}
 
 
 class Picture:

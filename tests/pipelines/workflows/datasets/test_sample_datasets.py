@@ -11,7 +11,7 @@ from ray.data import Dataset
 
 from actors.errors import SettingsError, SourceError
 from assay import choose, export, filter, pairs, read_scored, sample, score
-from pipelines.workflows.datasets.known_datasets import reader_of
+from pipelines.workflows.datasets.blocks import reader_of
 from tests.support.candidates import rows_in
 from tests.support.corpora import lines, write
 
@@ -34,18 +34,18 @@ def plain(rows: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def drawn(local_ray: None) -> Dataset:
+def drawn_dataset(local_ray: None) -> Dataset:
     """Candidates in memory; `sample`'s own dataset is still known to be theirs."""
     return sample(ray.data.from_items(prompts()), **MODELS, policy_system="Be brief.")
 
 
 @pytest.fixture(scope="module")
-def held(drawn: Dataset) -> list[dict[str, Any]]:
-    return list(drawn.take_all())
+def held(drawn_dataset: Dataset) -> list[dict[str, Any]]:
+    return list(drawn_dataset.take_all())
 
 
 @pytest.fixture(scope="module")
-def in_memory(drawn: Dataset, held: list[dict[str, Any]]) -> Dataset:
+def in_memory(drawn_dataset: Dataset, held: list[dict[str, Any]]) -> Dataset:
     return ray.data.from_items(held)
 
 
@@ -57,13 +57,13 @@ def folder(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "out"
 
 
-def test_every_prompt_has_its_candidates_each_with_a_reward(drawn: Dataset, held: list[dict[str, Any]]) -> None:
+def test_every_prompt_has_its_candidates_each_with_a_reward(drawn_dataset: Dataset, held: list[dict[str, Any]]) -> None:
     assert len(held) == N * PROMPTS
     assert sorted({row["id"] for row in held}) == list(range(PROMPTS))
     assert {row["response_name"] for row in held} == {f"candidate[{index}]" for index in range(N)}
     assert all(row["status"] == "scored" and row["candidate"] for row in held)
     assert len({row["candidate"] for row in held}) > PROMPTS
-    assert set(held[0]) == {"messages", "id", *drawn.schema().names}
+    assert set(held[0]) == {"messages", "id", *drawn_dataset.schema().names}
 
 
 def test_the_same_dataset_again_draws_the_same(held: list[dict[str, Any]]) -> None:
@@ -116,9 +116,9 @@ def test_exports_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Pa
     )
 
 
-def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) -> None:
+def test_a_whole_pipeline_of_ours(drawn_dataset: Dataset, held: list[dict[str, Any]]) -> None:
     """Generate, score, filter and pair: one lazy dataset."""
-    result = pairs(filter(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
+    result = pairs(filter(drawn_dataset, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
     good: dict[int, set[str]] = {}
     for row in held:
         if row["reward"] > -1:
@@ -151,8 +151,8 @@ def test_a_scored_dataset_too() -> None:
 )
 def test_whether_reasoning_was_stripped_is_known_of_a_dataset(judge: str, options: dict[str, Any], stripped: bool) -> None:
     rows = ray.data.from_items([{"prompt": "q", "chosen": "a", "rejected": "b"}])
-    drawn = sample(ray.data.from_items(prompts(2)), **{**MODELS, "judge": judge, **options})
-    for dataset in (score(rows, model=judge, engine="fake", **options), drawn):
+    drawn_dataset = sample(ray.data.from_items(prompts(2)), **{**MODELS, "judge": judge, **options})
+    for dataset in (score(rows, model=judge, engine="fake", **options), drawn_dataset):
         reader = reader_of(dataset)
         assert reader is not None
         assert reader.stripped is stripped
@@ -171,24 +171,24 @@ def test_margins_by_label_are_there_whichever_pair_of_a_prompt_comes_first() -> 
 
 
 @pytest.mark.long
-def test_after_a_step_of_ones_own_it_is_told_of_which(drawn: Dataset, in_memory: Dataset) -> None:
+def test_after_a_step_of_ones_own_it_is_told_of_which(drawn_dataset: Dataset, in_memory: Dataset) -> None:
     with pytest.raises(SourceError, match="give of=DATASET, the one that it was made of"):
         pairs(in_memory, "trl")
     longer = in_memory.map(lambda row: {**row, "words": len(row["candidate"].split())})
-    assert pairs(longer, "trl", of=drawn, where="words > 1", fake_ok=True, **FEW).count() > 0
+    assert pairs(longer, "trl", of=drawn_dataset, where="words > 1", fake_ok=True, **FEW).count() > 0
 
 
 def test_among_equals_the_first_counts_whatever_comes_first() -> None:
     """Ray brings the rows of a group in any order."""
     rows = [{"messages": [{"role": "user", "content": "q"}], "id": 0}]
-    drawn = sample(ray.data.from_items(rows), **{**MODELS, "n": 12})
-    table = pa.Table.from_pylist(drawn.take_all())
+    drawn_dataset = sample(ray.data.from_items(rows), **{**MODELS, "n": 12})
+    table = pa.Table.from_pylist(drawn_dataset.take_all())
     equal = table.set_column(table.column_names.index("reward"), "reward", pa.array([1.0] * 12))
     for order in (range(12), range(11, -1, -1)):
         shuffled = ray.data.from_arrow(equal.take(pa.array(list(order))))
-        (best,) = choose(shuffled, "best", of=drawn, **FEW).take_all()
+        (best,) = choose(shuffled, "best", of=drawn_dataset, **FEW).take_all()
         assert best["response_name"] == "candidate[0]"
-        names = [row["response_name"] for row in choose(shuffled, "top-k", of=drawn, k=12, **FEW).take_all()]
+        names = [row["response_name"] for row in choose(shuffled, "top-k", of=drawn_dataset, k=12, **FEW).take_all()]
         assert names == [f"candidate[{index}]" for index in range(12)]
 
 
@@ -201,16 +201,16 @@ def test_among_equals_the_first_counts_whatever_comes_first() -> None:
         (lambda data: choose(data, "majority", voters=("nobody",)), "needs the scores nobody"),
     ],
 )
-def test_what_cant_be_made_is_told_at_once(drawn: Dataset, made: Any, message: str) -> None:
+def test_what_cant_be_made_is_told_at_once(drawn_dataset: Dataset, made: Any, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        made(drawn)
+        made(drawn_dataset)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"policy_temperature": 0}, "draws the same text each time"),
-        ({"judge": "tiny-reward-anything", "n": 1}, "compares candidates with each other"),
+        ({"judge": "tiny-reward-anything", "principles": {"a": "accuracy"}, "n": 1}, "compares candidates with each other"),
         ({"response_column": "x", "prompt_column": "messages"}, "--response-column names candidates that are there"),
     ],
 )

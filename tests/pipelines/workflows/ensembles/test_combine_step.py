@@ -19,7 +19,7 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.run_settings import Combine, CombineSettings
 from pipelines.workflows.ensembles import combined_corpus, score_ensemble
@@ -224,8 +224,9 @@ def test_a_baseline_is_of_responses_to_which_all_members_were_shown_the_same(tmp
 @pytest.mark.parametrize(
     ("change", "files", "message"),
     [
-        ({3: [*ROW, *ROW]}, (), r"b has r\[1\] of f0:3, which a doesn't have"),
-        ({9: []}, (), r"a has r\[0\] of f0:9, which b doesn't have"),
+        ({3: [*ROW, *ROW]}, (), r"don't hold the same responses: of a 10, b 11 responses, all of them have 10"),
+        ({9: []}, (), r"don't hold the same responses: of a 10, b 9 responses, all of them have 9"),
+        ({3: [*ROW, *ROW], 9: []}, (), r"the same responses: of a 10, b 10 responses, all of them have 9"),
         ({}, (4, 6), "the members weren't made of the same files: b of others than a"),
     ],
 )
@@ -266,7 +267,7 @@ def test_rows_that_couldnt_be_read_are_the_same_row(tmp_path: Path) -> None:
 # --- what is there already -----------------------------------------------------------------------------------------
 
 
-class StoppedAfter(NoProgress):
+class StoppedAfter(Progress):
     """Ctrl-C when so many tasks have written their parts."""
 
     def __init__(self, tasks: int) -> None:

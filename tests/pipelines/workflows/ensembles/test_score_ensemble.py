@@ -13,7 +13,7 @@ from pipelines.cli.status import status
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
-from pipelines.run.runtime.progress import NoProgress
+from pipelines.run.runtime.progress import Progress
 from pipelines.settings.filter_settings import FilterSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
@@ -56,7 +56,7 @@ class Kill(Exception):
     """What no code of ours catches."""
 
 
-class KilledAt(NoProgress):
+class KilledAt(Progress):
     """Dies when so many parts of the member of this number are done."""
 
     def __init__(self, number: int, parts: int) -> None:
@@ -105,7 +105,7 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.long
 @pytest.mark.parametrize("killer", [KilledAt(2, 0), KilledAt(2, 3)], ids=["between members", "in a member"])
-def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: NoProgress) -> None:
+def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: Progress) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(30, 4)))
     calm = run(corpus, tmp_path / "calm", part_rows=10, unit_bytes=2000)
     with pytest.raises(Kill):

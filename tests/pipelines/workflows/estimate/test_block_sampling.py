@@ -14,13 +14,13 @@ import pytest
 
 from actors.errors import SettingsError
 from pipelines.data.corpus.corpus_files import InputFile, limit_files
-from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import RECORD
 from pipelines.workflows.estimate import block_sampling
 from pipelines.workflows.estimate.block_sampling import BlockSampler, Sample
 from pipelines.workflows.estimate.intervals import Estimate, totals
 from pipelines.workflows.estimate.tally import QUANTITIES, Tally
-from tests.support.corpora import lines, write
+from tests.support.corpora import find, lines, write
+from tests.support.estimates import holds
 
 ROW_BYTES, MOST_BYTES, TOO_LONG = 300.0, 2**20, 2000
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet")
@@ -87,7 +87,7 @@ def check_trials(files: Sequence[InputFile], rows: int, facts: dict[str, int], t
     assert not all(trial["tokens"].is_exact for trial in estimates)
     for name, fact in facts.items():
         values = np.array([trial[name].value for trial in estimates])
-        coverage = np.mean([trial[name].holds(fact) for trial in estimates])
+        coverage = np.mean([holds(trial[name], fact) for trial in estimates])
         assert coverage >= 0.9, (name, coverage)
         # A ratio is unbiased but for a term of the order of 1 / units.
         assert values.mean() == pytest.approx(fact, rel=0.01, abs=3.5 * values.std() / np.sqrt(trials)), name
@@ -137,7 +137,7 @@ def test_the_totals_of_a_corpus_of_which_files_are_a_sample_are_within_their_bou
         estimates.append(estimated(sample, trial))
         assert tuple(estimates[-1]["rows"]) == pytest.approx((len(rows),) * 3, rel=1e-12)
     for name, fact in truth([rows]).items():
-        assert np.mean([trial[name].holds(fact) for trial in estimates]) >= 0.9, name
+        assert np.mean([holds(trial[name], fact) for trial in estimates]) >= 0.9, name
         assert np.mean([trial[name].value for trial in estimates]) == pytest.approx(fact, rel=0.05), name
     with pytest.raises(SettingsError, match="--rows 599 is of a corpus of which INPUTS are a part, and these hold 600 rows"):
         sampled(files, 100_000, 0).of_more_rows(599)
@@ -164,7 +164,15 @@ def test_the_first_rows_being_unlike_the_rest_makes_no_more_work(tmp_path: Path,
     """Where a file begins with long rows, blocks that are cut by these hold very many of the short ones."""
     sample = sampled(corpus(tmp_path, kind, [[6000] * 20 + [10] * 20_000]), 400, 3, row_bytes=6000.0)
     assert sample.seen.rows <= 4 * 400 + 400
-    assert estimated(sample)["rows"].holds(20_020)
+    assert holds(estimated(sample)["rows"], 20_020)
+
+
+def test_files_that_begin_with_short_rows_are_sampled_by_their_long_ones(tmp_path: Path) -> None:
+    """Blocks that are cut by the short ones would hold next to none of the long ones: some 20 of 2,000 rows."""
+    files = corpus(tmp_path, "jsonl", [[10] * 20 + [1900] * 130] * 20)
+    sample = sampled(files, 800, 3, row_bytes=22.0)
+    assert 400 <= sample.seen.rows <= 1600
+    assert holds(estimated(sample)["rows"], 3000)
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.workflows.estimate.intervals import DrawnUnits, Estimate, totals
 from pipelines.workflows.estimate.tally import QUANTITIES, Values
+from tests.support.estimates import holds
 
 ROWS, BLOCK_ROWS, BLOCKS, TRIALS = 20_000, 8, 250, 200
 """The default: some 2,000 rows in blocks of about eight."""
@@ -89,7 +90,7 @@ def test_the_bounds_hold_the_truth_and_the_estimate_is_unbiased(
     random = np.random.default_rng(7)
     estimates = [estimate(draw(blocks, size, random), seed) for seed in range(TRIALS)]
     for name, truth in zip(QUANTITIES, blocks.sum(axis=0), strict=True):
-        coverage = np.mean([trial[name].holds(truth) for trial in estimates])
+        coverage = np.mean([holds(trial[name], truth) for trial in estimates])
         values = np.array([trial[name].value for trial in estimates])
         assert coverage >= 0.9, (name, coverage)
         assert values.mean() == pytest.approx(truth, abs=3.5 * values.std() / np.sqrt(TRIALS) + 1e-6), name
@@ -104,7 +105,7 @@ def test_none_seen_is_not_none_there(bad: int, drawn: int, units: int) -> None:
     for seed in range(TRIALS):
         blocks = blocks_with(bad, units - bad, together=True, seed=seed)
         part = draw(blocks, 8, random, drawn)
-        coverage.append(estimate(part, seed)["rejected"].holds(8 * bad))
+        coverage.append(holds(estimate(part, seed)["rejected"], 8 * bad))
     assert np.mean(coverage) >= 0.9, np.mean(coverage)
 
 

@@ -224,7 +224,7 @@ def test_a_folder_that_another_run_holds_is_refused(folder: Path) -> None:
 
 def test_the_command_says_what_became_of_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Ray pickles it, and the runner's streams can't be.
-    monkeypatch.setattr(progress, "TerminalProgress", progress.NoProgress)
+    monkeypatch.setattr(progress, "TerminalProgress", progress.Progress)
     fail(folder, {3: "engine_timeout", 4: "no_verdict"})
     ended = CliRunner().invoke(cli, ["retry", str(folder), "--reasons", "engine_timeout,cut_off"], standalone_mode=False)
     assert ended.exception is None

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,7 +17,7 @@ from pipelines.results.evaluation.benchmarks.reward_bench import BENCHMARK
 from pipelines.results.evaluation.gate import compare
 from pipelines.results.evaluation.results import Results
 from pipelines.results.evaluation.saved_results import read_evaluations
-from pipelines.results.evaluation.statistics.paired import exact_p
+from pipelines.results.evaluation.statistics.paired import exact_p, flip_p
 from tests.pipelines.results.evaluation.test_evaluate_corpus import preferences, run
 from tests.support.candidates import judged_corpus, scored_corpus
 from tests.support.corpora import lines, settings, write
@@ -35,6 +36,14 @@ def test_the_exact_p_value_is_that_of_the_binomial() -> None:
     # A million discordant items: the normal distribution with its correction of a half, (2000 - 1) / 1000.
     assert exact_p(499_000, 501_000) == pytest.approx(math.erfc(1.999 / 2**0.5), rel=1e-4)
     assert exact_p(0, 10_000) == 0.0
+
+
+def test_a_prompts_items_change_sides_together() -> None:
+    signs = np.array([1, 1, 1, -1, 1, 1, 0.0])
+    assert flip_p(signs, np.arange(7, dtype=np.uint64)) == exact_p(5, 1)
+    # Sums of 3, -1 and 2: of eight ways to flip them four come to 4 or more, either way.
+    assert flip_p(signs, np.array([1, 1, 1, 2, 3, 3, 3], np.uint64)) == pytest.approx(4 / 8)
+    assert flip_p(np.ones(60), np.repeat(np.arange(10, dtype=np.uint64), 6)) == exact_p(10, 0)
 
 
 def compared(

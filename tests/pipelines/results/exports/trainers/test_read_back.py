@@ -17,7 +17,7 @@ from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.results.exports.trainers.nemo_attributes import ORDER
 from tests.support.candidates import saying, with_content
 
-Said = tuple[tuple[Message, ...], str]
+Side = tuple[tuple[Message, ...], str]
 """A context and the response to it."""
 
 READERS = {
@@ -52,7 +52,7 @@ MEANT: dict[str, Callable[[PreferencePair], Any]] = {
 KTO_LABELS = {"kto": "label", "nemo-aligner-kto": "preference", "llama-factory-kto": "kto_tag"}
 
 
-def said(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
+def read_sides(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Side]:
     """What Assay's reader finds in the rows, after JSON: the chosen side, or rank 0, before the other."""
     shape = SHAPES[READERS[name]]
     for row in rows:
@@ -70,7 +70,7 @@ def said(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
         yield from (result[side] for side in sorted(result))
 
 
-def meant(name: str, candidate: Candidate) -> Said:
+def meant(name: str, candidate: Candidate) -> Side:
     """What the reader should find: NeMo's attribute formats have its own system turn where there was none."""
     context = candidate.context
     if name.startswith("steerlm") and context[0].role is not Role.SYSTEM:
@@ -80,14 +80,14 @@ def meant(name: str, candidate: Candidate) -> Said:
 
 def faithful_pair(name: str, pair: PreferencePair, rows: Sequence[Mapping[str, Any]]) -> None:
     """Assert that the rows say what the pair is."""
-    assert list(said(name, rows)) == [meant(name, pair.chosen), meant(name, pair.rejected)]
+    assert list(read_sides(name, rows)) == [meant(name, pair.chosen), meant(name, pair.rejected)]
     for key in NUMBERS.get(name, ()):
         assert rows[0][key] == MEANT[key](pair)
 
 
 def faithful_response(name: str, candidate: Candidate, rows: Sequence[Mapping[str, Any]], labels: Labels) -> None:
     """Assert that the one row says what the response is, and how it was judged."""
-    assert list(said(name, rows)) == [meant(name, candidate)]
+    assert list(read_sides(name, rows)) == [meant(name, candidate)]
     (row,) = rows
     assert labels.threshold is not None
     desirable = candidate.reward >= labels.threshold
@@ -168,7 +168,9 @@ def test_the_judged_turns_of_a_conversation_come_back(
     assert result == [meant("steerlm", item) for item in rated]
     assert [context for context, _ in result] == [
         context
-        for context, _ in said("steerlm-regression", list(RESPONSE_FORMATS["steerlm-regression"].rows(rated, Labels())))
+        for context, _ in read_sides(
+            "steerlm-regression", list(RESPONSE_FORMATS["steerlm-regression"].rows(rated, Labels()))
+        )
     ]
 
 
