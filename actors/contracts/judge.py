@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question, check_token_ids, weighted_reward
 from actors.contracts.known_model import KnownModel
-from actors.contracts.showings import Showings, Shows, pairs_by_default
+from actors.contracts.showings import Showings, Shows, choose_pairs
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
 from actors.records import Prompt, Reading, Reason, ScoreRequest
@@ -172,7 +172,7 @@ class Judge(Family):
 
     @property
     def pairs(self) -> Pairs:
-        return self.asks.pairs or pairs_by_default(self.shows, self.combined_by, self.card_weights())
+        return self.asks.pairs or choose_pairs(self.shows, self.combined_by, self.card_weights())
 
     @property
     def together(self) -> bool:

@@ -18,7 +18,7 @@ class Shows(StrEnum):
     ALL = "all"
 
 
-def pairs_by_default(shows: Shows, aggregate: Aggregate, weighted: Collection[str]) -> Pairs:
+def choose_pairs(shows: Shows, aggregate: Aggregate, weighted: Collection[str]) -> Pairs:
     """Which of several responses are compared: all with all where the reward counts who won. `weighted`: its outputs.
 
     In a circle each response meets two others. Grades rank those that never met, and NVIDIA's environments grade in one;

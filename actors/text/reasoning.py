@@ -278,11 +278,11 @@ def _mark_ends(folded: str) -> list[int] | None:
 
 
 def _trim_answer(rest: str) -> str | None:
-    answer = _unwrapped(_CLOSING.sub("", _ENDED.sub("", rest)))
+    answer = _unwrap(_CLOSING.sub("", _ENDED.sub("", rest)))
     return answer if answer.strip() else None
 
 
-def _unwrapped(answer: str) -> str:
+def _unwrap(answer: str) -> str:
     # The answer without the marks around it. Empty if text follows them: nobody can tell whether that belongs to it.
     folded = _folded(answer)
     for begin, end in _WRAPPERS:

@@ -74,12 +74,12 @@ def _written_tools(key: str, value: object) -> tuple[str, ...]:
     raise _refusal(f"{key} that are {describe(value)}; the JSON text of each tool is expected, or a field `tools`")
 
 
-def calls_without_tools(rows: Iterable[RowRequests]) -> int:
+def count_calls_without_tools(rows: Iterable[RowRequests]) -> int:
     """How many rows have calls of tools in what is judged or before it, and no tools."""
-    return sum(any(map(_only_calls, row.requests)) for row in rows)
+    return sum(any(map(_lacks_tools, row.requests)) for row in rows)
 
 
-def _only_calls(request: ScoreRequest) -> bool:
+def _lacks_tools(request: ScoreRequest) -> bool:
     calls = (*(turn.calls for turn in request.context), *(response.calls for response in request.responses))
     return not request.tools and any(calls)
 

@@ -3,7 +3,6 @@
 Most functions take a JSON value of any type and return what it means, or raise `Rejected` with a reason.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import TypeVar
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from actors.text.counted import first_of
 from actors.text.reasoning import with_reasoning
 from actors.text.tool_calls import OpenCalls
 from pipelines.data.formats.calls import CALLERS, FIELDS, calls_of, tools_of
@@ -19,6 +17,7 @@ from pipelines.data.formats.rows import Answer, Exchange, Row
 from pipelines.data.formats.values import SHOWN_CHARACTERS, describe, is_blank
 
 T = TypeVar("T")
+
 # What `role` or `from` says, in lower case, and the role that it means.
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("system", "developer"), Role.SYSTEM),
@@ -94,9 +93,6 @@ def _part(part: object) -> str:
     if not isinstance(content, str):
         raise Rejected(Reason.CONTENT_NOT_TEXT, f"a part that isn't text: {describe(part)}")
     return content
-
-
-_KEYS_SHOWN = 20  # in a message; all keys of a wide row would be pages
 
 
 def message(value: object) -> Message:
@@ -238,8 +234,8 @@ def is_blank_system(value: object) -> bool:
     if not isinstance(value, dict) or role_of(value) is not Role.SYSTEM or not is_blank(value.get(content_key(value))):
         return False
     has_content = value.get(content_key(value)) is not None
-    others: Collection[str] = _CONTENTS if has_content else value.keys() - {_role_key(value), "name"}
-    return all(is_blank(value.get(key)) for key in others if isinstance(value.get(key), str)) and not tools_of(value)
+    text_keys: Collection[str] = _CONTENTS if has_content else value.keys() - {_role_key(value), "name"}
+    return all(is_blank(value.get(key)) for key in text_keys if isinstance(value.get(key), str)) and not tools_of(value)
 
 
 def final(turns: tuple[Message, ...]) -> Exchange:
@@ -392,9 +388,3 @@ def with_policy_system(context: tuple[Message, ...], system: str | None) -> tupl
     if system is None or context[0].role is Role.SYSTEM:
         return context
     return (Message(Role.SYSTEM, system), *context)
-
-
-def keys_seen(rows: Sequence[object]) -> str:
-    """The keys of the rows, the most frequent first, for an error."""
-    keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
-    return first_of([ascii(key[:40]) for key, _ in keys], _KEYS_SHOWN) or "none"

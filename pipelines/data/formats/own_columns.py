@@ -20,7 +20,6 @@ from pipelines.data.formats.content import (
     final,
     in_field,
     is_message,
-    keys_seen,
     open_end,
     question,
     refuse_answered,
@@ -40,9 +39,9 @@ from pipelines.data.formats.rows import (
     gather,
     prompt_request,
 )
-from pipelines.data.formats.stored_turns import opened_turns
+from pipelines.data.formats.stored_turns import decode_turns
 from pipelines.data.formats.turns import assistant_turns
-from pipelines.data.formats.values import describe, is_blank
+from pipelines.data.formats.values import describe, is_blank, keys_seen
 
 NO_SYSTEM = ""  # `OwnColumns.system` of rows without a system prompt, whose field `system` is something else
 ALL_ELEMENTS = "[]"  # the step of a path that stands for each element of a list
@@ -163,11 +162,11 @@ class OwnColumns:
 
     def _read_turns(self, row: Row) -> RowRequests:
         path = self._conversation or ""
-        return assistant_turns(entries(opened_turns(_value_at(row, path))), self._systems(row, path))
+        return assistant_turns(entries(decode_turns(_value_at(row, path))), self._systems(row, path))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
         with in_field(path):
-            return final(with_systems(self._systems(row, path), conversation(opened_turns(_value_at(row, path)))))
+            return final(with_systems(self._systems(row, path), conversation(decode_turns(_value_at(row, path)))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.

@@ -15,11 +15,11 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.calls import tools_of
-from pipelines.data.formats.content import content_key, is_conversation, keys_seen
+from pipelines.data.formats.content import content_key, is_conversation
 from pipelines.data.formats.media import find_unshown
 from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Shape, Unjudgeable
-from pipelines.data.formats.stored_turns import opened
-from pipelines.data.formats.values import describe, is_blank, is_nan
+from pipelines.data.formats.stored_turns import decode_conversations
+from pipelines.data.formats.values import describe, is_blank, is_nan, keys_seen
 
 # Shapes of rows whose responses are judged, by name; and of rows whose prompt a policy answers.
 SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPES", Shape)
@@ -57,7 +57,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     if not isinstance(row, dict):
         return RowRequests.broken(Reason.NOT_AN_OBJECT, describe(row))
     try:
-        row_requests = read(opened(_without_nan(row)))  # pandas writes NaN for null
+        row_requests = read(decode_conversations(_without_nan(row)))  # pandas writes NaN for null
         unshown = find_unshown(row)
     except Rejected as error:
         return RowRequests.broken(error.reason, error.detail)
@@ -131,7 +131,7 @@ def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
     """
     if not isinstance(row, dict):
         return Recognised({}, ())
-    plain = opened(_without_nan(row))
+    plain = decode_conversations(_without_nan(row))
     for fields in ({name: value for name, value in plain.items() if value is not None}, plain):
         if meant := [shape for shape in available.values() if shape.looks_like(fields)]:
             return _choose_among(meant, fields)
@@ -186,7 +186,7 @@ def _unread(shape: Shape, row: Row) -> list[str]:
     return [name for name in named if not is_blank(row[name])]
 
 
-def passed_over(shape: Shape, row: Row, read: RowRequests) -> list[str]:
+def find_unread(shape: Shape, row: Row, read: RowRequests) -> list[str]:
     """The fields that may belong to a conversation by their names, and hold what a row's requests don't.
 
     Beside a prompt for a policy, responses don't count: the policy answers anew.

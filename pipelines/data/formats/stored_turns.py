@@ -10,18 +10,18 @@ from pipelines.data.formats.rows import Row
 _CONVERSATIONS = frozenset({"messages", "conversations", "conversation", "conversation_a", "conversation_b", "trajectory"})
 
 
-def opened(row: Row) -> Row:
+def decode_conversations(row: Row) -> Row:
     """The row with its conversations as lists of messages, where they are JSON in a text or maps."""
     changed: dict[str, object] = {}
     for key, value in row.items():
         if isinstance(value, list) or key in _CONVERSATIONS:
-            turns = opened_turns(value)
+            turns = decode_turns(value)
             if turns is not value:
                 changed[key] = turns
     return {**row, **changed} if changed else row
 
 
-def opened_turns(value: object) -> object:
+def decode_turns(value: object) -> object:
     """The messages of a JSON text or of a list of maps; any other value as it is."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:

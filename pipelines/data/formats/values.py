@@ -1,9 +1,13 @@
 """What any JSON value of a row is: for a message, and whether it is there at all."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from actors.text.counted import first_of
 
 SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
+_KEYS_SHOWN = 20  # in a message; all keys of a wide row would be pages
 
 
 def describe(value: object) -> str:
@@ -32,3 +36,9 @@ def is_blank(value: object) -> bool:
 def is_nan(value: object) -> bool:
     """Whether a value is NaN, which is how pandas writes null into columns of any type."""
     return isinstance(value, float) and math.isnan(value)
+
+
+def keys_seen(rows: Sequence[object]) -> str:
+    """The keys of the rows, the most frequent first, for an error."""
+    keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
+    return first_of([ascii(key[:40]) for key, _ in keys], _KEYS_SHOWN) or "none"

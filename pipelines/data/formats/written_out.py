@@ -136,9 +136,9 @@ def _bare(response: str, prompt: str | None, form: PolicyTemplate | None, openin
     remaining = form.without_end(response.removeprefix(prompt or ""))
     if form.tokens.search(remaining):
         raise Rejected(Reason.WRITTEN_OUT, "a response that goes on with further turns")
-    whole = text(remaining.strip() if form.trims else remaining)
+    answer = text(remaining.strip() if form.trims else remaining)
     # A server may have put the marks before the response again.
-    return whole if whole.lstrip().startswith(opening.strip()) else opening + whole
+    return answer if answer.lstrip().startswith(opening.strip()) else opening + answer
 
 
 def is_written_out(rows: Sequence[RowRequests]) -> bool:

@@ -8,8 +8,8 @@ Each question gives one pair, so that pairs are independent; its move is
     seed                     the change of a reward without its sign, as no direction is to be expected
 
 The effect is the mean move in standard deviations of the original rewards, with Student's interval, widened by what moves
-that few pairs or none happened to make may add (`_unseen`); the share of verdicts that flip has the exact binomial one. All
-of them hold at once with the confidence (Bonferroni).
+that few pairs or none happened to make may add (`_bound_unseen`); the share of verdicts that flip has the exact binomial
+one. All hold at once with the confidence (Bonferroni).
 """
 
 from collections.abc import Mapping, Sequence
@@ -132,8 +132,9 @@ def measure(trials: Sequence[Trial], rewards: Sequence[float], single_verdicts: 
     # Bonferroni: 1 % is shared by all intervals, two of each tested change.
     tested = sum(len(trial.pairs) >= LEAST_PAIRS for trial in trials)
     level = 1 - (1 - CONFIDENCE) / max(1, 2 * tested)  # of each a size and a share
-    seen = [*rewards, *(reward for trial in trials for pair in trial.pairs for reward in pair.after if reward is not None)]
-    reach = float(np.ptp(seen)) if seen else 0.0
+    moved = [reward for trial in trials for pair in trial.pairs for reward in pair.after if reward is not None]
+    all_rewards = [*rewards, *moved]
+    reach = float(np.ptp(all_rewards)) if all_rewards else 0.0
     return deviation, [_effect(trial, deviation, reach, level, single_verdicts) for trial in trials]
 
 
@@ -147,7 +148,7 @@ def _effect(trial: Trial, deviation: float, reach: float, level: float, single_v
     size = low = high = float(moves.mean())
     if np.ptp(moves) > 0:  # equal moves have no spread, and Student's interval is a point
         low, high = map(float, t.interval(level, len(moves) - 1, size, sem(moves)))
-    unseen = _unseen(moves, reach / deviation, level)
+    unseen = _bound_unseen(moves, reach / deviation, level)
     low, high = min(low, size - unseen), max(high, size + unseen)
     # Moves by a seed have no sign, so that their mean can't be below 0.
     low = max(low, 0.0) if name == SEED else low
@@ -161,7 +162,7 @@ def _effect(trial: Trial, deviation: float, reach: float, level: float, single_v
     )
 
 
-def _unseen(moves: np.ndarray[Any, np.dtype[np.float64]], reach: float, level: float) -> float:
+def _bound_unseen(moves: np.ndarray[Any, np.dtype[np.float64]], reach: float, level: float) -> float:
     """How much more than here the mean may be moved by what few pairs do: most grades stay as they are.
 
     By the exact bound (Clopper and Pearson) of the share of pairs that move, times the largest move of those that did; and
@@ -169,12 +170,12 @@ def _unseen(moves: np.ndarray[Any, np.dtype[np.float64]], reach: float, level: f
     """
     # Of 30 pairs none may move where 12 % do, by 4 grades each: Student's interval was a point in 2 % of such samples.
     usual = float(np.median(moves))
-    others = np.abs(moves - usual)[np.abs(moves - usual) > SAME_REWARD]
-    if 2 * len(others) >= len(moves):
+    changed = np.abs(moves - usual)[np.abs(moves - usual) > SAME_REWARD]
+    if 2 * len(changed) >= len(moves):
         return 0.0
-    most = interval(len(others), len(moves), level)[1] - len(others) / len(moves)
+    most = interval(len(changed), len(moves), level)[1] - len(changed) / len(moves)
     none = interval(0, len(moves), level)[1]
-    return max(none * reach, most * float(others.max(initial=0.0)))
+    return max(none * reach, most * float(changed.max(initial=0.0)))
 
 
 def _move(name: str, pair: Pair) -> float:

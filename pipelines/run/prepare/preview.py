@@ -14,11 +14,11 @@ from actors.text.tool_calls import size_of
 from pipelines.data.formats import (
     RowRequests,
     RowShape,
-    calls_without_tools,
     check_column,
+    count_calls_without_tools,
     explain_detection,
+    find_unread,
     note_repeated_prompts,
-    passed_over,
     with_fields,
 )
 from pipelines.folders.scored_corpus.unscored import ADVICE, SAY_REASONING
@@ -51,7 +51,7 @@ class Preview(NamedTuple):
         written = "Conversations in them that are written out as one text are taken apart" if is_written else ""
         unread = self._unread()
         beside = f"Not read, though it may belong to a conversation: {', '.join(map(ascii, unread))}" if unread else ""
-        calling = calls_without_tools(self.row_requests)
+        calling = count_calls_without_tools(self.row_requests)
         tools = f"{calling:,} rows call tools and name none: they are judged without `tools`" if calling else ""
         evidence = explain_detection(self.row_shape.shape, self.rows)
         return ". ".join(filter(None, (evidence, written, beside, tools, note_repeated_prompts(self.row_requests))))
@@ -60,7 +60,7 @@ class Preview(NamedTuple):
         """Fields that hold turns, passages or responses by their names, and nothing that is read elsewhere."""
         rows = zip(self.rows, self.row_requests, strict=True)
         shape = self.row_shape.shape
-        return sorted({name for row, read in rows if isinstance(row, dict) for name in passed_over(shape, row, read)})
+        return sorted({name for row, read in rows if isinstance(row, dict) for name in find_unread(shape, row, read)})
 
 
 def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequence[str] = ()) -> Preview:

@@ -69,10 +69,10 @@ def intervals(
     `cells` by subset, of shape (items, cells), NaN where an item lacks a cell. A measure that is NaN has bounds of NaN.
     """
     means = mean_cells(cells, judged)
-    prompts = prompts or _all_different(cells)
+    prompts = prompts or _number_items(cells)
     by_prompt = {subset: _prompts_of_cells(values, prompts[subset]) for subset, values in cells.items()}
     weights, moves = measure_weights(means, measures), _moves(replace(means, cell_counts=by_prompt), measures)
-    unit = "prompts, " if repeat(prompts) else ""
+    unit = "prompts, " if have_repeats(prompts) else ""
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -85,7 +85,7 @@ def intervals(
             return Interval(math.nan, math.nan, "")
         influences = _influences(cells, measure, weights.get(name), prompts)
         is_pooled = measure.is_share and _is_share(influences)
-        if is_pooled and not repeat({str(number): influence.prompts for number, influence in enumerate(influences)}):
+        if is_pooled and not have_repeats({str(number): influence.prompts for number, influence in enumerate(influences)}):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
         if is_pooled:  # one share of all items, whose prompts may stand in several subsets
             influences = [_pooled(influences)]
@@ -131,13 +131,13 @@ def percentiles(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def repeat(prompts: Mapping[str, Prompts]) -> bool:
+def have_repeats(prompts: Mapping[str, Prompts]) -> bool:
     """Whether a prompt stands more than once, in one subset or in several."""
     stacked = np.concatenate(list(prompts.values()))
     return len(np.unique(stacked)) < len(stacked)
 
 
-def effective(prompts: Prompts) -> float:
+def effective_items(prompts: Prompts) -> float:
     """Kish's effective number of items: those of one prompt count as one in the worst case."""
     counts = np.unique(prompts, return_counts=True)[1].astype(float)
     return float(counts.sum() ** 2 / (counts**2).sum())
@@ -147,7 +147,7 @@ def resampled_means(
     cells: Mapping[str, Array], judged: bool, rng: np.random.Generator, prompts: Mapping[str, Prompts]
 ) -> MeanCells:
     """Mean cells of `DRAWS` resamplings of the items of each subset, or of prompts where one has several items."""
-    if repeat(prompts):
+    if have_repeats(prompts):
         return _with_counts(_by_prompt(cells, prompts, rng), cells, judged)
     return _with_counts({subset: _resampled(values, rng) for subset, values in sorted(cells.items())}, cells, judged)
 
@@ -165,7 +165,7 @@ def _by_prompt(cells: Mapping[str, Array], prompts: Mapping[str, Prompts], rng: 
     return {subset: np.concatenate(chunks) for subset, chunks in draws.items()}
 
 
-def _all_different(cells: Mapping[str, Array]) -> dict[str, Prompts]:
+def _number_items(cells: Mapping[str, Array]) -> dict[str, Prompts]:
     starts = np.cumsum([0, *(len(values) for values in cells.values())])
     return {
         subset: np.arange(start, start + len(values), dtype=np.uint64)
@@ -241,8 +241,8 @@ def _influence(values: Array, weights: Array, least: float, prompts: Prompts) ->
     Items that lack all of the measure's cells are none of its. `least`: of a cell, 0 of a credit, -1 of a correlation.
     """
     used = np.abs(weights) > 1e-6
-    is_its = ~np.isnan(values[:, used]).all(1)
-    values, weights, prompts = values[is_its][:, used], weights[used], prompts[is_its]
+    is_graded = ~np.isnan(values[:, used]).all(1)
+    values, weights, prompts = values[is_graded][:, used], weights[used], prompts[is_graded]
     means = _item_means(values)
     # At the subset's mean, so that an item adds nothing to the spread of a cell that it lacks.
     filled = np.nan_to_num(np.where(np.isnan(values), means, values))
@@ -285,7 +285,7 @@ def _bounded_mean(influence: _Influence) -> tuple[float, float]:
     # The variance of a mean whose items of one prompt go together; of items with a prompt each it is their own.
     variance = float((np.bincount(numbers, scaled - mean) ** 2).sum()) / len(scaled)
     is_varying = variance > _CLOSE
-    counts_as = len(scaled) * mean * (1 - mean) / variance if is_varying else effective(influence.prompts)
+    counts_as = len(scaled) * mean * (1 - mean) / variance if is_varying else effective_items(influence.prompts)
     low, high = wilson(mean, counts_as)
     return influence.least + reach * low, influence.least + reach * high
 

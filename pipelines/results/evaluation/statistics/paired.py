@@ -22,11 +22,11 @@ from pipelines.results.evaluation.item_matching import EvaluatedModel, check_fit
 from pipelines.results.evaluation.statistics.intervals import (
     DRAWS,
     Prompts,
-    effective,
+    effective_items,
+    have_repeats,
     mean_cells,
     measure_weights,
     percentiles,
-    repeat,
     resampled_means,
     wilson,
 )
@@ -122,8 +122,10 @@ def _compare(
     prompts = {subset: values[:, -1].astype(np.uint64) for subset, values in cells.items()}
     cells = {subset: values[:, :-1] for subset, values in cells.items()}
     draws = resampled_means(cells, False, np.random.default_rng(seed), prompts)
-    share = effective(np.concatenate(list(prompts.values()))) / sum(map(len, cells.values()))
-    unit, test = ("of prompts", "sign-flip test by prompt") if repeat(prompts) else ("within subsets", "McNemar (sign test)")
+    share = effective_items(np.concatenate(list(prompts.values()))) / sum(map(len, cells.values()))
+    unit, test = "within subsets", "McNemar (sign test)"
+    if have_repeats(prompts):
+        unit, test = "of prompts", "sign-flip test by prompt"
     sides = [
         _figures(benchmark, mean_cells(cells, False), model, position) for position, model in enumerate((first, second))
     ]

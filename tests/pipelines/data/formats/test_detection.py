@@ -22,7 +22,7 @@ from pipelines.data.formats import (
     requests,
     shapes,
 )
-from pipelines.data.formats.registry import passed_over, recognise
+from pipelines.data.formats.registry import find_unread, recognise
 from tests.support.examples import examples
 from tests.support.parsed_rows import account, chat, contexts, refused, reply, user
 
@@ -388,7 +388,7 @@ def test_turns_before_a_prompt_are_not_passed_over_for_a_policy() -> None:
         detect([{"prompt": "q", "history": [["x", "y"]]}], PROMPT_SHAPES)
     row = {"question": "q", "choices": ["a", "b"], "response": "a"}
     shape = detect([row], PROMPT_SHAPES)
-    assert passed_over(shape, row, requests(shape, row)) == ["choices"]
+    assert find_unread(shape, row, requests(shape, row)) == ["choices"]
 
 
 @pytest.mark.parametrize(("order", "reasons"), [(1, {}), (2, dict.fromkeys(BATTLE, Reason.CONTEXT_GAP))])

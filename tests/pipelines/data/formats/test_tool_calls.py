@@ -8,7 +8,7 @@ import pytest
 from actors.records import Message, Reason, Role, ScoreRequest, ToolCall
 from actors.text.tool_calls import as_messages
 from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowRequests, requests
-from pipelines.data.formats.calls import calls_without_tools, read_tool
+from pipelines.data.formats.calls import count_calls_without_tools, read_tool
 from pipelines.data.formats.registry import Turns
 from tests.support.parsed_rows import chat, judged, refused, reply, user
 
@@ -229,4 +229,5 @@ def test_a_policy_is_given_no_prompt_with_tools() -> None:
 
 def test_rows_that_call_tools_which_they_do_not_have_are_counted() -> None:
     with_tools, calling, talking = read(ROW | {"tools": [WEATHER]}), chat(user("q"), reply(None, tool_calls=[PARIS])), chat()
-    assert calls_without_tools([with_tools, read(ROW), read(calling), read(talking), read(chat(user("q"), reply("a")))]) == 2
+    rows = [with_tools, read(ROW), read(calling), read(talking), read(chat(user("q"), reply("a")))]
+    assert count_calls_without_tools(rows) == 2
