@@ -1,6 +1,8 @@
 """Sizes Ray Data's actor pool for a step that holds an engine, and starts the ledger that counts engine deaths."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -99,10 +101,20 @@ def _room(engine: EngineSettings) -> int:
     return max(1, placement.cluster_gpus() // gpus) if gpus else 1
 
 
-def ledger(settings: PoolSettings) -> Any:
+@contextmanager
+def ledger(settings: PoolSettings) -> Iterator[Any]:
+    """A new ledger (`start_ledger`) that ends with the block, or by its last handle after an exception."""
+    deaths = start_ledger(settings)
+    yield deaths
+    # Ray Data's plans keep handles until the garbage collector gets to them: a process with many runs had over a hundred
+    # ledgers, of 100 MB each. After an exception the execution may go on for a moment, and would call a ledger that is gone.
+    ray.kill(deaths)
+
+
+def start_ledger(settings: PoolSettings) -> Any:
     """A new ledger actor for the engine deaths of a pool. On the driver's node, so that no other node's loss ends it.
 
-    Of an endpoint's pool it keeps what fails there.
+    Of an endpoint's pool it keeps what fails there. It ends with its last handle.
     """
     on_this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor: Any = ray.remote(Ledger)

@@ -155,7 +155,7 @@ class Engines:
             at_a_time = engine.max_in_flight or _FROM_ENDPOINT
             # By default 600 s, as in OpenAI's package: a request without an answer must end some time.
             timeout_s = engine.request_timeout_s or 600.0
-            self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
+            self.endpoint_ledgers.append(self.stack.enter_context(ledger(pool_of(self.settings))))
             name = settings.policy_name or served_by(settings)["id"]
             return FromEndpoint(settings, name, at_a_time, timeout_s, patience_s, self.endpoint_ledgers[-1])
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
@@ -166,7 +166,7 @@ class Engines:
 
     def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, **named: Any) -> Pool:
         wait_for_room(engine, model, self.note)
-        deaths, options = ledger(pool_of(self.settings)), actor_options(engine)
+        deaths, options = self.stack.enter_context(ledger(pool_of(self.settings))), actor_options(engine)
         self.ledgers.append(deaths)
         return self.stack.enter_context(pool(kind, model, engine, deaths, size=replicas, options=options, **named))
 

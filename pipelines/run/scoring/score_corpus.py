@@ -367,7 +367,7 @@ def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
 def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
-    engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
+    engine, work = run.settings.engine, run.settings.work
     # A judge writes for longer than it reads, so more rows at a time would cost more than they save: by a row that kills
     # engines, all are scored one by one.
     meets = run.preparation.model.task in (Task.CLASSIFY, Task.EMBED)
@@ -375,15 +375,16 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
     # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit
     # into GPU memory; our blocks are text, which is queued. Hence the internal method.
-    scored = prepared_rows(run, units).map_batches_internal(
-        ScoreStep,
-        fn_constructor_args=(step_settings(run), share_files(run), deaths),
-        batch_size=None,
-        batch_format="pyarrow",
-        **engine_pool(engine, work, run.part_rows, window),
-    )
     try:
-        yield Pipeline(scored, [deaths])
+        with ledger(work) as deaths:
+            scored = prepared_rows(run, units).map_batches_internal(
+                ScoreStep,
+                fn_constructor_args=(step_settings(run), share_files(run), deaths),
+                batch_size=None,
+                batch_format="pyarrow",
+                **engine_pool(engine, work, run.part_rows, window),
+            )
+            yield Pipeline(scored, [deaths])
     finally:
         # Only engines over nodes leave groups. To ask for others would end an interrupted run a minute late, with a dead
         # lease and no message, where Ray was stopped together with it: as schedulers and `timeout` do, by one signal to all.

@@ -39,8 +39,8 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
     """
     # At most one pool, of the last run's engine: two models side by side may not fit on the GPUs.
     engines: dict[str | None, Pool] = {}
-    ledgers: list[Any] = []  # that of the last run
-    with ray_session(with_vllm=with_vllm), ExitStack() as stack:
+    ledgers: list[Any] = []  # that of the last run, which `last_run` ends
+    with ray_session(with_vllm=with_vllm), ExitStack() as last_run, ExitStack() as stack:
 
         @contextmanager
         def scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
@@ -54,7 +54,8 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
                 options, size = placement.actor_options(engine), engines_with_room(engine, work)
                 engines[identity] = stack.enter_context(pool(SharedEngine, size=size, options=options))
             shared = engines[identity]
-            deaths = ledger(work)
+            last_run.close()
+            deaths = last_run.enter_context(ledger(work))
             ledgers.append(deaths)
             arguments = (step_settings(run), share_files(run), deaths)
             for actor in shared.actors:  # all start now, beside reading, and not with their first block

@@ -37,7 +37,7 @@ from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.identity import open_score_store
 from pipelines.run.prepare.preview import check_preview, fill_fields
 from pipelines.run.prepare.score_requests import Preparation, reasoning_of
-from pipelines.run.runtime.engine_pool import engine_pool, ledger
+from pipelines.run.runtime.engine_pool import engine_pool, start_ledger
 from pipelines.run.runtime.workers import OnRay
 from pipelines.run.scoring.score_corpus import run_stopped
 from pipelines.settings.filter_settings import ChoiceSettings
@@ -77,7 +77,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         fn_constructor_args=(
             preparation,
             settings.engine,
-            ledger(settings.pool),
+            start_ledger(settings.pool),
             open_score_store(settings.store, preparation.model, settings.engine),
         ),
         batch_size=settings.batch_rows,

@@ -71,21 +71,22 @@ def rescoring_flow(
     """The Ray Data pipeline over some parts of a run."""
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
-    settings, deaths = step_settings(run), ledger(run.settings.work)
+    settings = step_settings(run)
     # A block each, as a part is selected and prepared by one task: many in one block would keep all but one CPU idle.
     names = ray.data.from_items([{"part": part.name} for part in parts], override_num_blocks=len(parts))
     selected = names.map_batches(
         functools.partial(_select, settings=settings, rescoring=rescoring), batch_size=None, batch_format="pyarrow"
     )
-    rescored = selected.map_batches_internal(
-        RescoreStep,
-        fn_constructor_args=(settings, rescoring, deaths),
-        batch_size=None,
-        batch_format="pyarrow",
-        **engine_pool(run.settings.engine, run.settings.work, run.part_rows),
-    )
     try:
-        yield Pipeline(rescored, [deaths])
+        with ledger(run.settings.work) as deaths:
+            rescored = selected.map_batches_internal(
+                RescoreStep,
+                fn_constructor_args=(settings, rescoring, deaths),
+                batch_size=None,
+                batch_format="pyarrow",
+                **engine_pool(run.settings.engine, run.settings.work, run.part_rows),
+            )
+            yield Pipeline(rescored, [deaths])
     finally:
         if run.settings.engine.pipeline_parallel > 1:  # only engines over nodes leave groups
             placement.sweep()

@@ -1,11 +1,22 @@
-"""How many batches an engine has at a time."""
+"""How many batches an engine has at a time, and the ledger that ends with a run."""
+
+import gc
+from pathlib import Path
+from typing import Any
 
 import pytest
+from ray._private.state import state
 
 from actors.launch import placement
 from actors.settings.replica import EngineSettings
 from pipelines.run.runtime.engine_pool import engines_with_room, window_batches
-from pipelines.settings.run_settings import PoolSettings
+from pipelines.run.sampling.sample_prompts import sample
+from pipelines.run.scoring.score_corpus import score
+from pipelines.run.scoring.shared_engines import shared_engines
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import PoolSettings, SampleSettings
+from tests.support.corpora import chat, lines, settings, write
+from tests.support.engines import until
 
 
 @pytest.mark.parametrize(
@@ -36,3 +47,24 @@ def test_engines_that_stay_are_no_more_than_their_bound_and_the_gpus(
     monkeypatch.setattr(placement, "cluster_gpus", lambda: 8)
     monkeypatch.setattr(placement, "engine_gpus", lambda engine: 1)
     assert engines_with_room(EngineSettings(), PoolSettings(**pool)) == engines
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_the_ledgers_of_runs_end_with_them_whatever_still_holds_their_handles(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([chat("What is 3 + 4?", "7")]))
+    gc.disable()
+    try:
+        with shared_engines(with_vllm=False) as start_pipeline:
+            for name in ("alone", "first", "second"):
+                score(settings(corpus, tmp_path / name), start_pipeline=None if name == "alone" else start_pipeline)
+        sampling = {"model": "tiny-attributes", "policy": "tiny-genrm", "engine": "fake", "n": 2, "policy_max_tokens": 16}
+        sample(build(SampleSettings, {"inputs": (str(corpus),), "output": str(tmp_path / "sampled"), **sampling}))
+        until(lambda: "Ledger" not in alive_actors())
+    finally:
+        gc.enable()
+
+
+def alive_actors() -> set[str]:
+    """The classes of this Ray's actors."""
+    actors: dict[str, Any] = state.actor_table(None, None, None)
+    return {actor["ActorClassName"] for actor in actors.values() if actor["State"] == "ALIVE"}
