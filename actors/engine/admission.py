@@ -2,13 +2,18 @@
 
 import asyncio
 import itertools
+import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import itemgetter
 
 from actors.errors import EngineDead, EngineTimeout
+
+answer_by: ContextVar[float | None] = ContextVar("answer_by", default=None)
+"""When requests of this context time out at the latest, by `time.monotonic`; None: by their engine's deadline alone."""
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +68,8 @@ class Admission:
         """
         self.check()
         try:
-            async with asyncio.timeout(None) as scope:
+            latest = answer_by.get()
+            async with asyncio.timeout(None if latest is None else latest - time.monotonic()) as scope:
                 ticket = _Ticket(scope)
                 self._tickets.add(ticket)
                 try:
@@ -78,7 +84,8 @@ class Admission:
             if not scope.expired():  # a TimeoutError from inside the block, not our cancellation
                 raise
             self.check()
-            raise EngineTimeout(f"a request took longer than {self._deadline_s:g} s") from None
+            limit = f"{self._deadline_s:g} s" if latest is None else "its answer may"
+            raise EngineTimeout(f"a request took longer than {limit}") from None
 
     @asynccontextmanager
     async def _turn(self, context: str, length: int) -> AsyncIterator[None]:

@@ -1,17 +1,19 @@
 """The models of an endpoint by name. Each call has a deadline, a budget, and errors that a client understands."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import methodcaller
 from typing import Any, Protocol, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
+from actors.engine.admission import answer_by
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
 from actors.records import Reason, Reasoning, Response, ScoreRequest
@@ -29,6 +31,7 @@ from pipelines.folders.run_folder.manifest import ENGINE, identity_mark, version
 T = TypeVar("T")
 
 _ONE_RESPONSE = ScoreRequest((), (Response("final", ""),))
+_LEAVING_S = 2.0  # at most, for an answer's way from the engine to the client
 
 # The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs.
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
@@ -84,13 +87,19 @@ class ServedModel:
         return identity_mark(self.identity)
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        """Score requests, in their order. Raises `ApiError`."""
+        """Score requests, in their order. Raises `ApiError`; for the deadline only where nothing was answered in time."""
         # By count first: even adding up the work below takes time that grows with the items.
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_read(requests)
         work = work_of(self.model.family, requests)
+        began = time.monotonic()
         results: list[RequestScores] = await self._ask(work, methodcaller("score", requests))
-        count_scores(self.name, [score for result in results for score in result.scores])
+        scores = [score for result in results for score in result.scores]
+        with _errors_for_clients(self._timeout_s):
+            is_late = time.monotonic() - began >= self._engine_s
+            if is_late and scores and all(score.reason is Reason.ENGINE_TIMEOUT for score in scores):
+                raise TimeoutError
+        count_scores(self.name, scores)
         return results
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest], *, raw: bool) -> list[HeadOutputs]:
@@ -156,12 +165,17 @@ class ServedModel:
         requested = timeout_s.get()
         return self.limits.answer_timeout_s if requested is None else min(requested, self.limits.answer_timeout_s)
 
+    @property
+    def _engine_s(self) -> float:
+        # Engines give up a little before the deadline: a slow response then costs its number alone, not its whole request.
+        return self._timeout_s - min(_LEAVING_S, self._timeout_s / 10)
+
     async def _ask(self, work: RequestWork, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
         # Room first: what is refused must not reach a replica. The time-out is the innermost, so that its TimeoutError
         # becomes an ApiError as well.
         with self.budget.reserve(work, self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
-                return await self.scoring.answer(call)
+                return await self.scoring.answer(partial(_call_within, self._engine_s, call))
 
 
 class Service:
@@ -198,6 +212,11 @@ class Service:
     @property
     def _names(self) -> str:
         return ", ".join(self._by_name)
+
+
+async def _call_within(seconds: float, call: Callable[[OnlineScorer], Awaitable[T]], scorer: OnlineScorer) -> T:
+    answer_by.set(time.monotonic() + seconds)  # in the replica's process: clocks of two machines differ
+    return await call(scorer)
 
 
 @contextmanager

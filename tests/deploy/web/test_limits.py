@@ -11,7 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
+from tokenizers import Tokenizer
 
+from actors.checkpoint.checkpoint_files import locate
 from actors.errors import SettingsError
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings
@@ -19,7 +21,7 @@ from deploy.settings import AccessSettings, LimitSettings
 from deploy.web import limits
 from deploy.web.app import create_app
 from deploy.web.auth import Keys, check_reach, read_keys
-from tests.support.endpoints import ANSWERED, application, client, head, listening, post, raw, scorer, wait
+from tests.support.endpoints import ANSWERED, QUESTION, application, client, head, listening, post, raw, scorer, wait
 
 BODY = {"conversations": [{"messages": ANSWERED}]}
 KEY = "a-key-of-more-than-sixteen"
@@ -214,6 +216,22 @@ def test_a_client_may_wait_for_less_time_but_not_for_more(slow: OnlineScorer) ->
         assert code(post(app, "/v1/rewards", BODY, **{"X-Timeout-Seconds": seconds})) == (504, "timeout")
     for wrong in ("soon", "-1", "nan", "inf"):
         assert post(app, "/v1/rewards", BODY, **{"X-Timeout-Seconds": wrong}).status_code == 400
+
+
+def test_a_slow_response_costs_its_number_alone() -> None:
+    tokenizer = Tokenizer.from_file(str(Path(locate("tiny-attributes"), "tokenizer.json")))
+    (token,) = tokenizer.encode("\x07", add_special_tokens=False).ids
+    hanging = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"at": {str(token): "hang"}}))
+    slow_answer = {"messages": [*QUESTION, {"role": "assistant", "content": "\x07"}]}
+    body = {"conversations": [{"messages": ANSWERED}, slow_answer, {"messages": ANSWERED}]}
+    try:
+        # The engine gives up 1 s before the endpoint.
+        answer = post(application([hanging], LIMITS.model_copy(update={"answer_timeout_s": 10.0})), "/v1/rewards", body)
+    finally:
+        hanging.close()
+    responses = [response for item in answer.json()["data"] for response in item["responses"]]
+    assert [response["reward"] is None for response in responses] == [False, True, False]
+    assert responses[1]["reason"] == "engine_timeout"
 
 
 def test_probes_answer_when_all_is_full(slow: OnlineScorer) -> None:
