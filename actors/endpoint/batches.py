@@ -4,24 +4,27 @@ Prompts are collected until none has come for a while or a file is full, and sen
 run's folder before it is created, with a name that the endpoint keeps beside it, and a hash of each request: a session that
 was killed finds its batches again, reads what they answered, and asks for nothing twice.
 
-A line that failed for the moment (429, 5xx, expired) is sent again in another batch, three times in all; one that is refused
-has failed. If two batches in a row answer no line at all, the run stops.
+A line that failed for the moment (429, 5xx, expired, unreadable) is sent again in another batch, three times in all; one
+that is refused has failed. If two batches in a row answer no line at all, the run stops.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from actors.endpoint.account import Account, Notes
 from actors.endpoint.client import EndpointClient, now
 from actors.endpoint.faults import JUDGING, EndpointFault, FaultKind, Route, fault_of_status, in_a_line
-from actors.endpoint.http import answered
+from actors.endpoint.http import answered, read_answer
 from actors.errors import CostReached, EndpointError, RunStopped
 from actors.settings.endpoint import ModelEndpointSettings
+
+T = TypeVar("T")
 
 _Outcomes = Mapping[str, Mapping[str, Any]]  # lines of the files of answers, by the hash of their request
 
@@ -76,10 +79,11 @@ class Batches:
     async def probe(self) -> None:
         await answered(self._http.batches.list(limit=1), _ROUTE)  # costs nothing
 
-    async def answer(self, body: Mapping[str, Any], max_tokens: int) -> Any:
-        """The body of the answer to a request, which may take a day.
+    async def answer(self, body: Mapping[str, Any], max_tokens: int, read: Callable[[Any], T]) -> T:
+        """What `read` makes of the answer to a request, which may take a day.
 
-        Raises `EndpointFault` if it is refused, or has failed three times; `RunStopped` and `CostReached` as a batch does.
+        Raises `EndpointFault` if it is refused, or has failed or couldn't be read three times; `RunStopped` and
+        `CostReached` as a batch does.
         """
         content = json.dumps(body, sort_keys=True)
         key = hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -90,9 +94,10 @@ class Batches:
             while outcome is None:  # in a later file, if it couldn't be paid beside the others of this one
                 task = self._tasks.get(key) or self._begin(line)
                 outcome = (await asyncio.shield(task)).get(key)  # others may wait for the same batch
-            fault = _fault_in(outcome)
-            if fault is None:
-                return outcome["response"]["body"]
+            try:
+                return _read_outcome(outcome, read)
+            except EndpointFault as error:
+                fault = error
             if fault.kind is FaultKind.REFUSED or tries == _TRIES:
                 raise fault
             if self._tasks.get(key) is task:  # the first of those that wait for it sends it again
@@ -200,7 +205,7 @@ class Batches:
                 )
             for file in filter(None, (ended.output_file_id, ended.error_file_id)):
                 content = await self._ask(lambda file=file: answered(self._http.files.content(file), _ROUTE))  # type: ignore[misc]
-                lines |= {line["custom_id"]: line for line in map(json.loads, content.text.splitlines()) if line}
+                lines |= _read_lines(content.content)
         outcomes = {key: lines.get(key, _LOST) for key in batch.lines}
         faults = await self._settle(batch, outcomes)
         is_empty = batch.id is not None and all(fault and fault.kind is not FaultKind.REFUSED for fault in faults)
@@ -223,8 +228,8 @@ class Batches:
             for key, outcome in outcomes.items():
                 body = (outcome.get("response") or {}).get("body")
                 await self.account.settle(batch.lines[key], body, is_free=faults[key] is not None)
-            final = [key for key, fault in faults.items() if fault is None or fault.kind is FaultKind.REFUSED]
-            batch.lines = {key: batch.lines[key] for key in final}
+            # What was refused costs nothing, and the next session asks again: the cause may be mended by then.
+            batch.lines = {key: most for key, most in batch.lines.items() if faults[key] is None}
             batch.is_settled = True
             await self._note(batch)
         return list(faults.values())
@@ -237,6 +242,24 @@ class Batches:
 
 def _read(notes: Notes, name: str) -> _Batch:
     return _Batch(name.removeprefix(_PREFIX).removesuffix(".json"), **json.loads(notes.read(name)))
+
+
+def _read_lines(content: bytes) -> dict[str, Mapping[str, Any]]:
+    """The lines of a file of answers by the hash of their request, without those that can't be read: these count as lost."""
+    lines: dict[str, Mapping[str, Any]] = {}
+    # At line feeds alone: `splitlines` also cuts at U+2028 and U+0085, which JSON may hold as they are.
+    for content_line in content.split(b"\n"):
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            line = json.loads(content_line)
+            lines[line["custom_id"]] = line
+    return lines
+
+
+def _read_outcome(line: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+    fault = _fault_in(line)
+    if fault is not None:
+        raise fault
+    return read_answer(line["response"]["body"], JUDGING, read)
 
 
 def _fault_in(line: Mapping[str, Any]) -> EndpointFault | None:

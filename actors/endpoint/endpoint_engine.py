@@ -94,7 +94,7 @@ class EndpointEngine(Engine):
             if self._batches is None:
                 answer = await self._client.ask(lambda: self._send(route, body, max_tokens, read))
             else:
-                answer = read_answer(await self._batches.answer(body, max_tokens), route, read)
+                answer = await self._batches.answer(body, max_tokens, read)
         except EndpointFault as fault:
             raise PromptRefused(fault.text, fault.reason) from fault
         finally:

@@ -160,7 +160,7 @@ class BatchApi(Judge):
             (errors if fault else outputs).append({"custom_id": line["custom_id"], **(fault or answer)})
         for kind, lines in (("output", outputs), ("error", errors)):
             if lines:
-                self.files[f"{batch['id']}-{kind}"] = "\n".join(map(json.dumps, lines))
+                self.files[f"{batch['id']}-{kind}"] = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
                 batch[f"{kind}_file_id"] = f"{batch['id']}-{kind}"
         batch["status"] = status
 

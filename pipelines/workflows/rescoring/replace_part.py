@@ -30,8 +30,9 @@ from pipelines.workflows.rescoring.part_rows import (
 # The key in a part's metadata of its retries, a list as JSON: session, reasons, versions, counts before and after.
 RETRIES_KEY = "assay_retries"
 
-# Failures of an engine: there was no text, so the first one is still to be drawn. After others the same text would come.
-_SAME_SEEDS = frozenset({Reason.ENGINE_REFUSED, Reason.ENGINE_TIMEOUT, Reason.ENGINE_KILLER})
+# There was no text, so the first one is still to be drawn. After other failures the same text would come.
+_OF_ENGINES = {Reason.ENGINE_REFUSED, Reason.ENGINE_TIMEOUT, Reason.ENGINE_KILLER}
+_SAME_SEEDS = _OF_ENGINES | {Reason.ENDPOINT_FAILED, Reason.ENDPOINT_REFUSED}
 
 
 def sessions(metadata: Mapping[bytes, bytes] | None) -> list[str]:

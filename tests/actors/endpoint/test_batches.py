@@ -52,6 +52,28 @@ def test_a_line_that_failed_for_the_moment_is_sent_again_and_a_refused_one_isnt(
     assert scores[1].detail.startswith("answers 400: no")
 
 
+def test_what_was_refused_is_asked_again_by_the_next_session(tmp_path: Path) -> None:
+    """As the cause may be mended by then: a right of the project, a setting of the model."""
+    refusal = {"response": {"status_code": 403, "body": {"error": {"message": "no"}}}, "error": None}
+    api, notes = BatchApi(lambda text, times: refusal if (text, times) == ("b", 0) else None), storage.folder(str(tmp_path))
+    with listening(api.app) as address:
+        assert [score.reason for score in ask(address, *TEXTS, notes=notes)].count(Reason.ENDPOINT_REFUSED) == 1
+        assert None not in [score.reward for score in ask(address, *TEXTS, notes=notes)]
+    assert [api.sent[text] for text in "abc"] == [1, 2, 1]
+
+
+def test_a_line_ends_at_a_line_feed_alone_and_what_cant_be_read_is_sent_again() -> None:
+    garbled = {"response": {"status_code": 200, "body": {"error": {"message": "down", "code": 500}}}, "error": None}
+    api = BatchApi(lambda text, times: garbled if (text, times) == ("b", 0) else None)
+    answer = api.answer
+    api.answer = lambda body: answer(body) | {"note": "\u2028\u2029\x85"}  # type: ignore[method-assign]
+    with listening(api.app) as address:
+        scores = ask(address, *TEXTS)
+    assert [score.reward for score in scores] == [grade(text) for text in TEXTS]
+    assert [api.sent[text] for text in "abc"] == [1, 2, 1]
+    assert batches._read_lines(b'{"custom_id": "a"}\nnot JSON\n[]\n{}\n') == {"a": {"custom_id": "a"}}
+
+
 def test_an_expired_batch_is_sent_again_and_two_in_a_row_stop_the_run() -> None:
     api = BatchApi()
     api.ends = ["expired"]

@@ -237,7 +237,7 @@ def test_reasons_are_those_for_which_responses_fail() -> None:
 
 
 def test_a_request_is_drawn_with_other_seeds_only_after_texts_without_a_verdict(folder: Path) -> None:
-    fail(folder, {3: "engine_timeout", 4: "no_verdict"})
+    fail(folder, {1: "endpoint_failed", 2: "endpoint_refused", 3: "engine_timeout", 4: "no_verdict"})
     again(folder)
     parts = Parts(str(folder))
     marks = pq.read_schema(parts.path(parts.listing()[0])).metadata[REDRAWS_KEY.encode()]
