@@ -7,6 +7,7 @@ with equal chances, and safe where one is drawn from each of equally large strat
 "Trust or Escalate" (Jung et al., ICLR 2025, arXiv 2407.18370) and of "Learn then Test" (Angelopoulos et al. 2021).
 """
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -61,6 +62,7 @@ def enough_cases(share: float, risk: float) -> int:
     return int(counts[failures[-1]]) + 1 if failures.size else 0
 
 
+@functools.lru_cache(1024)  # scipy finds each bound by a search of 10 ms, and most changes of a certificate move no pair
 def interval(cases: int, of: int, confidence: float) -> tuple[float, float]:
     """The two-sided Clopper-Pearson interval of a share; from 0 to 1 without any."""
     if not of:
