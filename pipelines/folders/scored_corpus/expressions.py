@@ -292,7 +292,7 @@ def _check_operands(connection: DuckDBPyConnection, root: Node) -> bool:
 
 
 def _check_text(connection: DuckDBPyConnection, operands: Sequence[Node], types: Sequence[Any]) -> None:
-    # DuckDB refuses `>` of text and a number, but for `=` and `in` it rounds the text to the number's type: of a rating '4.5'
+    # DuckDB refuses `>` of text and a number, but for `=` and `in` it rounds text to the number's type: of a rating '4.5'
     # (UltraFeedback has them as text) `rating = 5` is true. So it does for each comparison of JSON, whose id is varchar too,
     # and of a quoted number with a column of whole ones.
     if {"list", "array", "struct", "tuple"} & {kind.id for kind in types}:
