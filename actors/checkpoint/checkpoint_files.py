@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.checkpoint.file_hashes import content_hashes, counted_files
 from actors.errors import ModelError
+from actors.settings.verifier import VERIFIERS
 from actors.text.lfs_pointers import lfs_problem
 
 if TYPE_CHECKING:
@@ -55,7 +57,9 @@ def locate(model: str) -> str:
         folder = BUILT_IN / model.removeprefix("tiny-")
         if not any(folder.glob("*config.json")):
             names = ", ".join(f"tiny-{path.parent.name}" for path in sorted(BUILT_IN.glob("*/config.json")))
-            raise ModelError(f"there is no built-in model {model!r}; there are {names}")
+            raise ModelError(
+                f"there is no built-in model {model!r}; there are {names}. Assay's repository has more than its package"
+            )
         return str(folder)
     return model
 
@@ -85,7 +89,11 @@ class Checkpoint:
                 raise ModelError(f"--revision {revision} is for hub models, and {place} is a local folder")
             return cls(_check_files(folder, place), None)
         if place.startswith((".", "/", "~")) or place.count("/") != 1:
-            raise ModelError(f"there is no model folder {place}; give a folder, a hub id (owner/name) or a tiny-* model")
+            meant = "".join(f" Did you mean {close!r}?" for close in get_close_matches(place, VERIFIERS, n=1))
+            raise ModelError(
+                f"there is no model folder {place}; give a folder, a hub id (owner/name), a tiny-* model, or a verifier: "
+                f"{', '.join(sorted(VERIFIERS))}.{meant}"
+            )
         return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else []), *files])
 
     @classmethod

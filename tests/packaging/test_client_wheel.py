@@ -56,6 +56,8 @@ def test_the_wheel_works_beside_httpx_alone(wheel: Path, tmp_path: Path) -> None
         wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
     }
     assert "assay_client/py.typed" in names
+    licence = next(name for name in names if name.endswith(".dist-info/licenses/LICENSE"))
+    assert zipfile.ZipFile(wheel).read(licence) == (REPOSITORY / "LICENSE").read_bytes()
     metadata = zipfile.ZipFile(wheel).read(next(name for name in names if name.endswith("METADATA"))).decode()
     required = [Requirement(line.partition(": ")[2]) for line in metadata.splitlines() if line.startswith("Requires-Dist")]
     assert [each.name for each in required] == ["httpx"]

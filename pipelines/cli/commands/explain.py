@@ -20,6 +20,8 @@ def explanation(model: str, family: str | None = None) -> dict[str, Any]:
         checkpoint = Checkpoint.find(model, None)
     except ModelError:
         by_name = families().get(family) if family else family_known(model)
+        if by_name is None and model in families():
+            raise ModelError(f"{model} is a family and no model: `assay models` lists the models of each family") from None
         if by_name is None:
             raise
         return _facts(model, by_name)

@@ -5,7 +5,8 @@ response only (no subqueries, window functions or aggregates), and are the same 
 
 Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN is null everywhere, which DuckDB alone would take
 for the largest number: in the columns, in their structs and lists, and where something computed is compared. Infinities are
-numbers: they are larger or smaller than all others.
+numbers: they are larger or smaller than all others. The least and the greatest of values are null where one of them is.
+Text isn't compared with a number.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -54,6 +55,7 @@ _NUMBERS = frozenset({
     "uhugeint", "float", "double", "decimal",
 })  # fmt: skip
 _FLOATS = frozenset({"float", "double"})
+_EXTREMES = frozenset({"least", "greatest"})
 
 Node = Mapping[str, Any]
 
@@ -89,7 +91,7 @@ class _Checked:
                 if types[0].id not in cls.types:
                     raise ExpressionError(f"it is {types[0]}, and a {cls.what} must be {cls.must}")
                 names = set(_names(root))
-                sql = _write(connection, root) if _replace_nan(connection, root) else text
+                sql = _write(connection, root) if _check_operands(connection, root) else text
                 connection.sql(f"select ({sql}{_END}) from {_ROWS}").fetchall()  # converts the constants
             except (ExpressionError, duckdb.Error, RecursionError) as error:
                 raise ExpressionError(_error_message(connection, text, str(error), schema, cls.what)) from error
@@ -223,9 +225,9 @@ def _parse(connection: DuckDBPyConnection, text: str) -> Node:
     return root
 
 
-def _write(connection: DuckDBPyConnection, root: Node) -> str:
+def _write(connection: DuckDBPyConnection, *expressions: Node) -> str:
     document = _document(connection, "true")
-    document["statements"][0]["node"]["select_list"] = [root]
+    document["statements"][0]["node"]["select_list"] = expressions
     rows = connection.execute("select json_deserialize_sql($1)", [json.dumps(document)]).fetchall()
     return str(rows[0][0]).removeprefix("SELECT ")
 
@@ -246,6 +248,8 @@ def _check_functions(root: Node, columns: Sequence[str]) -> None:
             name = node["function_name"].lower()
             # `age(x)` is the interval from x to now; only `age(x, y)` is deterministic.
             is_changing = name in _CHANGING or (name == "age" and len(node["arguments"]) < 2)
+            if name in _EXTREMES and len(node["qualified_name"]["path"]) > 1:
+                raise ExpressionError(f"of {name} all arguments stand in its parentheses: {name}(x, y)")
         elif node["class"] == "COLUMN_REF":
             name = node["column_names"][0].lower()
             is_changing = name in _CHANGING and name not in names
@@ -258,20 +262,51 @@ def _check_functions(root: Node, columns: Sequence[str]) -> None:
             )
 
 
-def _replace_nan(connection: DuckDBPyConnection, root: Node) -> bool:
-    # Put null for a NaN that an operand of a comparison computes, such as 0 / 0 and cast('nan' as double).
-    # Whether this changed the tree.
+def _check_operands(connection: DuckDBPyConnection, root: Node) -> bool:
+    # Refuse text compared with a number, and put null for a NaN that an operand computes, such as 0 / 0, and for `least` and
+    # `greatest` of a null. Whether this changed the tree.
     is_changed = False
-    for node in _walk(root, into_lambdas=False):
-        for operand in _compared(node):
-            if operand["class"] in ("COLUMN_REF", "CONSTANT"):
-                continue
-            text = _write(connection, operand)
-            if connection.sql(f"select {text} from {_ROWS}").types[0].id in _FLOATS:
+    # The innermost first: what holds them is written with their changes.
+    for node in reversed([*_walk(root, into_lambdas=False)]):
+        operands = _compared(node)
+        if not operands:
+            continue
+        types = connection.sql(f"select {_write(connection, *operands)} from {_ROWS}").types
+        if node["type"] != "OPERATOR_COALESCE":
+            _check_text(connection, operands, types)
+        for operand, kind in zip(operands, types, strict=True):
+            if operand["class"] not in ("COLUMN_REF", "CONSTANT") and kind.id in _FLOATS:
+                text = _write(connection, operand)
                 operand.clear()
                 operand.update(_parse(connection, f"nullif({text}, 'nan')"))
                 is_changed = True
+    for node in reversed([*_walk(root)]):
+        if _is_call(node, _EXTREMES):
+            # DuckDB passes over nulls: the least of 4 and a missing score would be 4, the best there is.
+            missing = (f"({_write(connection, operand)}) is null" for operand in _compared(node))
+            text = f"case when {' or '.join(missing)} then null else {_write(connection, node)} end"
+            node.clear()
+            node.update(_parse(connection, text))
+            is_changed = True
     return is_changed
+
+
+def _check_text(connection: DuckDBPyConnection, operands: Sequence[Node], types: Sequence[Any]) -> None:
+    # DuckDB refuses `>` of text and a number, but for `=` and `in` it rounds text to the number's type: of a rating '4.5'
+    # (UltraFeedback has them as text) `rating = 5` is true. So it does for each comparison of JSON, whose id is varchar too,
+    # and of a quoted number with a column of whole ones.
+    if {"list", "array", "struct", "tuple"} & {kind.id for kind in types}:
+        connection.sql(f"select coalesce({_write(connection, *operands)}) from {_ROWS}")  # refuses unlike types at any depth
+    numbers = {kind.id for kind in types} & _NUMBERS
+    for operand, kind in zip(operands, types, strict=True):
+        quoted = operand.get("literal", {}).get("kind") == "STRING"
+        is_exact = quoted and (numbers <= _FLOATS or re.fullmatch(r"\s*[+-]?\d+\s*", operand["literal"]["text"]))
+        if numbers and kind.id == "varchar" and not is_exact:
+            text = _write(connection, operand)
+            raise ExpressionError(
+                f"{text} is text, which a comparison with a number would round; try_cast({text} as double) is the number, "
+                "and another text stands in single quotes"
+            )
 
 
 def _compared(node: Node) -> list[dict[str, Any]]:
@@ -279,10 +314,16 @@ def _compared(node: Node) -> list[dict[str, Any]]:
         return [node["left"], node["right"]]
     if node["class"] == "BETWEEN":
         return [node["input"], node["lower"], node["upper"]]
+    if _is_call(node, {"nullif", *_EXTREMES}):
+        return [argument["expression"] for argument in node["arguments"]]
     return node["children"] if node["type"] in ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE") else []
 
 
-def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
+def _is_call(node: Node, names: Collection[str]) -> bool:
+    return node["class"] == "FUNCTION" and node["function_name"].lower() in names
+
+
+def _walk(root: Node, into_lambdas: bool = True) -> Iterator[dict[str, Any]]:
     # A lambda's body names parameters that have no type outside of it, so nothing in it can be bound by itself.
     stack: list[Any] = [root]
     while stack:

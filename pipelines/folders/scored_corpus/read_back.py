@@ -69,7 +69,7 @@ class Reader:
     policy's system prompt. `made_up`: the rewards are the fake engine's. `stripped`: answers were scored without their
     reasoning. `reserved` are names, in lower case, under which no own field of the input comes along with a response; None
     if none does at all. Own fields are those of the record of a JSON row, whatever their types, and with `by_column` those
-    that have a column.
+    that have a column. With `to_parquet` they stay columns: those of a Parquet corpus may hold what JSON can't.
     """
 
     columns: Columns
@@ -80,6 +80,7 @@ class Reader:
     stripped: bool = False
     reserved: frozenset[str] | None = None
     by_column: bool = False
+    to_parquet: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
@@ -92,17 +93,19 @@ class Reader:
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
-    def carrying(self, names: Collection[str], *, by_column: bool = False) -> "Reader":
+    def carrying(self, names: Collection[str], *, by_column: bool = False, to_parquet: bool = False) -> "Reader":
         """The reader that carries the input's own fields, but those that have one of these names, whatever its case."""
-        return replace(self, reserved=frozenset(name.casefold() for name in names), by_column=by_column)
+        reserved = frozenset(name.casefold() for name in names)
+        return replace(self, reserved=reserved, by_column=by_column, to_parquet=to_parquet)
 
     @functools.cached_property
     def carried(self) -> tuple[str, ...]:
         """The columns of own fields that come along, such as ids, answers and labels, and not the prompt and responses."""
         if self.reserved is None:
             return ()
-        fields = (field for field in self.columns.carried if field.name not in {*self._not_own, *self._record})
-        return tuple(field.name for field in fields if field.name.casefold() not in self.reserved and has_json(field.type))
+        fields = [field for field in self.columns.carried if field.name not in {*self._not_own, *self._record}]
+        kept = [field.name for field in fields if self.to_parquet or has_json(field.type)]
+        return tuple(name for name in kept if name.casefold() not in self.reserved)
 
     @functools.cached_property
     def _not_own(self) -> frozenset[str]:
@@ -209,7 +212,7 @@ class Reader:
                 continue
             if name.casefold() in self.reserved:
                 dropped[name] = LeftField.TAKEN
-            elif is_exact(name) and is_exact(value):
+            elif self.to_parquet or (is_exact(name) and is_exact(value)):
                 fields[name] = value
             else:
                 dropped[name] = LeftField.NO_JSON

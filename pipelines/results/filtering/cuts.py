@@ -18,7 +18,7 @@ from scipy.stats import binom, binomtest
 
 Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-_MOST_STARTS = 4  # at a half, a quarter, an eighth and a sixteenth of the labels; each more takes risk from all others
+_MOST_STARTS = 4  # by size: a half, a quarter, an eighth and a sixteenth of the labels; each more takes risk from all others
 _CUTS = 200  # of all rewards: cuts at those of the labelled responses would depend on the sample, and break the bound
 
 
@@ -81,25 +81,44 @@ def last_passed(tests: Mask) -> int | None:
     return count - 1 if count else None
 
 
-def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precision: float, risk: float) -> float | None:
-    """The lowest cut at or above which at least a share `precision` is labelled true; None if none is shown to have it.
+def precision_starts(rewards: Numbers, cuts: Sequence[float], wrong_share: float, risk: float) -> list[int]:
+    """Where the sequences for a precision begin, as places among the cuts from the highest down; each has an equal risk.
 
     A sequence can't begin at the highest cut, above which there are too few labels. It begins where a half, a quarter ... of
-    the labels are kept, and each of these starts has its part of the risk.
+    the labels are kept, and at the highest cut that has enough of them. Their truth has no part in this: starts are fixed
+    before it is seen.
     """
-    wrong_share = 1 - precision
-    order = np.sort(np.asarray(cuts, float))[::-1]  # from the highest, where precision is best, down
-    cases = np.array([(rewards >= cut).sum() for cut in order])
-    wrong = np.array([(~labels & (rewards >= cut)).sum() for cut in order])
-    sizes = [len(labels) >> halvings for halvings in range(1, _MOST_STARTS + 1)]
+    cases = _cases(rewards, cuts)
+    fewest = fewest_cases(wrong_share, risk)
+    sizes = [len(rewards) >> halvings for halvings in range(1, _MOST_STARTS + 1)]
     # Where a start has hardly more cases than may be without a single wrong one, it would mostly fail, and cost the others.
-    sizes = [size for size in sizes if size >= 1.5 * fewest_cases(wrong_share, risk)] or [len(labels)]
+    sizes = [size for size in sizes if size >= 1.5 * fewest] or [len(rewards)]
+    starts = set[int]()
+    for size in sizes:
+        # Rewards of a verifier or a judge are often equal. With 180 of 400 labels at 1 and all others at 0, the start for
+        # the size 200 is the cut at 1, and not the one at 0, where all 400 are kept.
+        above, below = np.flatnonzero((fewest <= cases) & (cases <= size)), np.flatnonzero(cases >= size)
+        starts.update(above[-1:].tolist() or below[:1].tolist())
+    highest = np.flatnonzero(cases >= fewest_cases(wrong_share, risk / (len(starts) + 1)))[:1].tolist()
+    return sorted({*starts, *(start for start in highest if start < min(starts))})
+
+
+def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precision: float, risk: float) -> float | None:
+    """The lowest cut at or above which at least a share `precision` is labelled true; None if none is shown to have it."""
+    wrong_share = 1 - precision
+    cases, wrong = _cases(rewards, cuts), _cases(rewards[~labels], cuts)
+    starts = precision_starts(rewards, cuts, wrong_share, risk)
     reached: list[int] = []
-    for start in {int(np.argmax(cases >= size)) for size in sizes if (cases >= size).any()}:
-        tests = is_bounded(wrong[start:], cases[start:], wrong_share, risk / len(sizes))
+    for start in starts:
+        tests = is_bounded(wrong[start:], cases[start:], wrong_share, risk / len(starts))
         if (last := last_passed(tests)) is not None:
             reached.append(start + last)
-    return float(order[max(reached)]) if reached else None
+    return float(np.sort(cuts)[::-1][max(reached)]) if reached else None
+
+
+def _cases(rewards: Numbers, cuts: Sequence[float]) -> NDArray[np.int64]:
+    # How many are at or above each cut, from the highest, where precision is best, down.
+    return np.array([(rewards >= cut).sum() for cut in np.sort(cuts)[::-1]], np.int64)
 
 
 def recall_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], recall: float, risk: float) -> float | None:

@@ -270,8 +270,8 @@ def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]
     targets = list[Target]()
     if settings.output is not None:
         folder = storage.absolute(settings.output)
-        responses = ResponseRows.of(manifest, settings.fields) if settings.rows == "responses" else None
-        fields = settings.fields
+        fields, to_parquet = settings.fields, file_format == "parquet"
+        responses = ResponseRows.of(manifest, fields, to_parquet=to_parquet) if settings.rows == "responses" else None
         targets.append(Target(folder, "kept", file_format, columns, fields, None, metadata, responses, ticket(folder)))
     if settings.rest is not None:
         folder = storage.absolute(settings.rest)

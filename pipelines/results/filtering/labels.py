@@ -86,8 +86,10 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
     cut_by_aim = {name: finders[name](rewards, is_true, tried.tolist(), share, risk) for name, share in aimed.items()}
     for name, share in aimed.items():
         if cut_by_aim[name] is None:
-            few = cuts.fewest_cases(1 - share, risk)
+            starts = len(cuts.precision_starts(rewards, tried.tolist(), 1 - share, risk)) if name == "precision" else 1
+            few = cuts.fewest_cases(1 - share, risk / max(1, starts))
             of = "labels among what is kept" if name == "precision" else "labels that are true"
+            of += f", at {starts} starts with {risk / starts:.2g} of risk each," if starts > 1 else ""
             raise GateFailed(
                 f"no cut is shown to have a {name} of {share:g} with confidence {aims.confidence:g}: of {len(is_true):,} "
                 f"labels {int(is_true.sum()):,} are true, and the least number of {of} that could show it is {few:,}. "

@@ -31,8 +31,8 @@ class ResponseRows:
     fields: bool
 
     @classmethod
-    def of(cls, manifest: Manifest, fields: bool) -> "ResponseRows":
-        return cls(Reader.of(manifest).carrying((PROMPT, TEXT)), fields)
+    def of(cls, manifest: Manifest, fields: bool, *, to_parquet: bool = False) -> "ResponseRows":
+        return cls(Reader.of(manifest).carrying((PROMPT, TEXT), to_parquet=to_parquet), fields)
 
     @property
     def schema(self) -> pa.Schema:

@@ -79,6 +79,19 @@ def test_a_broken_config_is_refused(folder: Path) -> None:
             reward_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        ("exact-mach", r"a tiny-\* model, or a verifier: exact-match, .*text-similarity\. Did you mean 'exact-match'\?$"),
+        ("./no-such-folder", r"there is no model folder \./no-such-folder; .*text-similarity\.$"),
+        ("tiny-nothing", r"there is no built-in model 'tiny-nothing'; .*\. Assay's repository has more than its package$"),
+    ],
+)
+def test_what_a_name_that_isnt_there_may_be_is_told(model: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says):
+        Checkpoint.find(model, None)
+
+
 def test_a_revision_is_for_hub_models(folder: Path) -> None:
     with pytest.raises(ModelError, match="--revision main is for hub models"):
         Checkpoint.find(str(folder), "main")

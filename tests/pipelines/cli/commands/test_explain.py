@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+import pytest
+
+from actors.errors import ModelError
 from actors.reward_model import families
 from actors.settings.presets import presets
 from pipelines.cli.commands.explain import explanation, known_models
@@ -58,6 +61,13 @@ def test_every_family_says_all_of_its_models() -> None:
     for family in families().values():
         for model in family.models:
             assert explanation(model.id)["family"] == family.name
+
+
+def test_a_familys_name_is_told_from_a_models() -> None:
+    with pytest.raises(ModelError, match="reward-anything is a family and no model: `assay models` lists the models"):
+        explanation("reward-anything")
+    with pytest.raises(ModelError, match=r"or a verifier: exact-match, .*\. Did you mean 'math-equal'\?"):
+        explanation("math-equals")
 
 
 def test_a_limit_of_a_card_is_said() -> None:

@@ -66,9 +66,42 @@ def test_unlike_values_are_told_with_their_types() -> None:
     assert "values of type VARCHAR and type DOUBLE" in refused("topic > reward")
     assert "Could not convert string 'abc' to DOUBLE" in refused("reward > 1 and scores.correctness >= 'abc'")
     assert evaluated("reward >= '10' and n = '3'", table(reward=pa.array([10.0, 9.0]), n=pa.array([3, 3]))) == [True, False]
-    for text in ("status = 1", "not status", "status and truncated"):
+    for text in ("not status", "status and truncated"):
         with pytest.raises(ExpressionError, match=r"Could not convert string 'scored' to .* from source column status"):
             evaluated(text, table(status=pa.array(["scored"])))
+
+
+IN_RECORD = "decode(record) {} '$.rating'"
+ROUNDED = ["{} = 5", "5 = {}", "{} <> 0", "{} is distinct from 4.5", "{} = reward", "{} in (4, 5)", "{} not in (4, '5')"]
+
+
+@pytest.mark.parametrize("comparison", [*ROUNDED, "case {} when 5 then true end", "nullif({}, 5) is null"])
+def test_text_isnt_rounded_to_the_number_that_it_is_compared_with(comparison: str) -> None:
+    for text in (
+        "topic",
+        "json_extract_string(decode(record), '$.rating')",
+        *(f"({IN_RECORD.format(a)})" for a in ("->>", "->")),
+    ):
+        says = refused(comparison.format(text))
+        assert f"{text} is text, which a comparison with a number would round; try_cast({text} as double)" in says
+        Condition.check(comparison.format(f"try_cast({text} as double)").replace("'5'", "5"), COLUMNS.ours_first)
+
+
+def test_text_is_compared_with_text_and_a_quoted_number_with_what_can_hold_it() -> None:
+    for text in (
+        "topic > 4",
+        "n = '4.5'",
+        "n between '4' and '5.5'",
+        "(topic, n) = (5, 1)",
+        f"({IN_RECORD.format('->')}) > 4",
+    ):
+        refused(text)
+    for text in (
+        "topic = '4.5' or topic in ('4', '5') or kinds = '5'",
+        "reward = '4.5' and n in ('4', 5)",
+        "(topic, n) = ('5', 1)",
+    ):
+        assert Condition.check(text, COLUMNS.ours_first).text == text
 
 
 def test_a_condition_is_true_or_false_and_nothing_more() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.errors import ExpressionError
 from pipelines.folders.run_folder.carried_columns import scalar_column
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.scored_corpus.expressions import Condition, Evaluator, Ranking
@@ -87,6 +89,38 @@ def test_what_is_computed_to_nan_is_compared_as_null() -> None:
     assert met("coalesce(a - b, 7) = 7", rows) == [False, False, True]
     assert met("a / b in (1, 2)", rows) == [None, False, None]
     assert met("case when a > 0 then a / b else 0 end > 0.5 -- a comment", rows) == [False, True, None]
+
+
+EXTREMES = [
+    ("{}(a, b) >= 2", [True, None, None]),
+    ("not ({}(a, b, 9) >= 2)", [False, None, None]),
+    ("coalesce({}(a, b), -1) = -1", [False, True, True]),
+    ("{}(a, b / 1) >= 2", [True, None, None]),
+    ("{}(a, least(b, 5)) >= 2", [True, None, None]),
+    ("{}(named['x'], named['y']) >= 2", [True, None, None]),
+    ("{}(n, 3) = 3", [True, None, True]),
+    ("len(list_filter(parts, lambda x: {}(x, 3) = 3)) = 2", [True, False, False]),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), EXTREMES)
+@pytest.mark.parametrize("function", ["least", "GREATEST"])
+def test_the_least_and_the_greatest_of_what_is_missing_are_missing(
+    text: str, expected: list[bool | None], function: str
+) -> None:
+    """DuckDB passes over a null: a response without one of its scores would be kept, and rank best."""
+    named = pa.array([[("x", 4.0), ("y", 3.0)], [("x", 4.0)], [("x", 4.0), ("y", NAN)]], pa.map_(pa.string(), pa.float64()))
+    parts = [[3.0, 3.0], [3.0, None], [NAN, 3.0]]
+    rows = pa.table({"a": [4.0] * 3, "b": [3.0, None, NAN], "n": [3, None, 3], "named": named, "parts": parts})
+    assert met(text.format(function), rows) == expected
+    with pytest.raises(ExpressionError, match=re.escape("least(x, y)")):
+        met("a.least(b) > 2", rows)
+
+
+def test_a_ranking_by_the_least_of_a_missing_score_is_none() -> None:
+    rows = pa.table({"a": [4.0, 4.0, 1.0], "b": [3.0, None, NAN]})
+    ranking = Ranking.check("least(a, b)", rows.schema)
+    assert Evaluator({"value": ranking.sql}, ranking.columns)(rows).column("value").to_pylist() == [3.0, None, None]
 
 
 def test_the_record_may_be_asked_as_the_columns_are() -> None:

@@ -61,6 +61,42 @@ def test_a_cut_below_one_that_fails_is_never_tried() -> None:
     assert cut == 0.5
 
 
+@pytest.mark.parametrize(
+    ("counts", "precision", "cut"),
+    [
+        ({1: (180, 0), 0: (0, 220)}, 0.97, 1),
+        ({1: (110, 0), 0: (0, 290)}, 0.97, 1),
+        ({1: (90, 0), 0: (0, 310)}, 0.95, 1),
+        ({5: (40, 0), 4: (90, 60), 3: (60, 150)}, 0.9, 5),
+        ({5: (40, 1), 4: (148, 2), 3: (60, 149)}, 0.9, 4),
+        ({5: (80, 0), 4: (15, 5), 3: (60, 240)}, 0.95, 5),
+        ({1: (7, 0), 0: (0, 13)}, 0.5, 1),
+        ({1: (180, 0), 0: (215, 5)}, 0.97, 0),
+        ({1: (180, 20), 0: (0, 200)}, 0.97, None),
+        ({1: (50, 0), 0: (0, 350)}, 0.95, None),
+    ],
+)
+def test_of_equal_rewards_the_highest_cut_with_enough_labels_is_tried(
+    counts: dict[int, tuple[int, int]], precision: float, cut: int | None
+) -> None:
+    """Each reward with how many of its labels are true, and how many are not."""
+    rewards = np.concatenate([np.full(sum(labels), reward, float) for reward, labels in counts.items()])
+    is_true = np.concatenate([np.arange(sum(labels)) < labels[0] for labels in counts.values()])
+    assert precision_cut(rewards, is_true, [*map(float, counts)], precision, RISK) == cut
+
+
+@pytest.mark.parametrize(("share", "wrong_share"), [(0.45, 0.12), (0.22, 0.12)])
+def test_of_equal_rewards_too_a_precision_that_isnt_there_is_rarely_shown(share: float, wrong_share: float) -> None:
+    """Of all at 1 more are wrong than is allowed: whoever is shown a cut is in the risk."""
+    draw = np.random.default_rng(0)
+    shown = 0
+    for _ in range(400):
+        rewards = (draw.random(400) < share).astype(float)
+        is_true = np.where(rewards == 1, draw.random(400) >= wrong_share, draw.random(400) < 0.5)
+        shown += precision_cut(rewards, is_true, [0.0, 1.0], 1 - wrong_share + 0.001, RISK) is not None
+    assert shown <= 30  # 5 % of 400 are 20, with a standard deviation of 4.4
+
+
 def test_each_place_has_the_same_chance_to_be_drawn_though_strata_dont_divide_evenly() -> None:
     draw = np.random.default_rng(0)
     drawn = np.concatenate([draw_of_strata(7, 5, draw) for _ in range(7000)])

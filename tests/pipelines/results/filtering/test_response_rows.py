@@ -1,7 +1,9 @@
 """`filter --rows responses`: each kept response alone, in one form whatever the input's shape; and what is said else."""
 
 import json
+import math
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +66,22 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
         ({"q": "p", "r": "a", "prompt": "mine"}, RowShape("columns", own_columns=OwnColumns("q", "r")), {}),
         ({"prompt": "p", "response": "a", "meta": {"a": 1}, "tags": ["t"]}, ANSWERED, {"meta": {"a": 1}, "tags": ["t"]}),
         ({"prompt": "p", "response": "a", "raw": b"x", "n": None}, ANSWERED, {"n": None}),
+        ({"prompt": "p", "response": "a", "took": timedelta(1), "high": math.inf}, ANSWERED, {}),
     ],
 )
 def test_own_fields_of_parquet_rows_come_along_in_either_format(
     tmp_path: Path, row: dict[str, Any], shape: RowShape, fields: dict[str, Any]
 ) -> None:
     scored = judged_corpus(tmp_path / "scored", [row], [[1.0]], shape, parquet=True)
-    left = {"raw: JSON has no such value": 1} if "raw" in row else {}
-    left |= {"prompt: the name is reserved": 1} if shape.own_columns else {}
+    no_json = {name: row[name] for name in ("raw", "took", "high") if name in row}
+    taken = {"prompt: the name is reserved": 1} if shape.own_columns else {}
     for form in ("jsonl", "parquet"):
+        left = taken | (dict.fromkeys((f"{name}: JSON has no such value" for name in no_json), 1) if form == "jsonl" else {})
         summary = keep(settings_of(scored, tmp_path / form, fields=False, format=form))
         (path,) = (tmp_path / form).glob("kept-*")
         (written,) = pq.read_table(path).to_pylist() if form == "parquet" else rows_in(tmp_path / form)
-        assert {**fields, **written} == {**fields, "prompt": [USER], "response": "a"}
+        of_parquet = no_json if form == "parquet" else {name: None for name in no_json if name == "high"}
+        assert {**fields, **written} == {**fields, **of_parquet, "prompt": [USER], "response": "a"}
         assert (summary.left_fields, summary.mixed) == (left, False)
 
 
