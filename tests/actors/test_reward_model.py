@@ -329,6 +329,16 @@ def test_a_copy_in_a_folder_of_its_name_is_known(tmp_path: Path) -> None:
     assert scalar().knows(f"somebody/{name}") is None, "another owner's may be another model"
 
 
+def test_a_snapshot_in_the_hubs_cache_is_known_by_the_id_in_its_path(tmp_path: Path) -> None:
+    name, cache = "Skywork-Reward-V2-Llama-3.1-8B", tmp_path / "hub"
+    ours, foreign = (
+        reward_model(write_model(cache / f"models--{owner}--{name}" / "snapshots" / "0f2a"))
+        for owner in ("Skywork", "somebody")
+    )
+    assert scalar().knows(ours.known_as) == scalar().knows(f"{ours.known_as}/") == scalar().knows(f"Skywork/{name}")
+    assert scalar().knows(foreign.known_as) is None, "another owner's may be another model"
+
+
 def test_what_an_index_names_is_there_even_if_its_file_isnt_yet(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", weights={"model.embed_tokens.weight": 10})
     where = {"model.embed_tokens.weight": "model.safetensors", "score.weight": "model-2.safetensors"}
