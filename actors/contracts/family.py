@@ -120,6 +120,8 @@ class Family(ABC):
     row_outputs: ClassVar[bool] = False  # whether its scores have further names, which differ by row
     # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
+    # Whether it reads the texts of OpenRLHF's trainer: see `ModelTokenizer.closed`.
+    by_openrlhf: ClassVar[bool] = False
     # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
     architecture: ClassVar[str] = "ForSequenceClassification"
     # How many labels its config.json must have, if any: with another number it is another kind of head.

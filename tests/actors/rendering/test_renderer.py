@@ -770,9 +770,10 @@ def test_a_template_that_ends_with_padding_is_refused(
 
 
 def test_every_family_of_sequence_classifiers_passes_over_padding() -> None:
-    """But the attribute head, whose authors' class is NeMo's."""
+    """But the attribute head, whose authors' class is NeMo's, and OpenRLHF's, which goes by the attention mask."""
     summaries = {name: family.skips_padding for name, family in families().items() if "SequenceClass" in family.summary}
-    assert summaries == {"scalar": True, "mean-variance": True, "five-class": True, "attributes": False, "inf-orm": True}
+    others = {"attributes": False, "openrlhf": False}
+    assert summaries == {"scalar": True, "mean-variance": True, "five-class": True, "inf-orm": True, **others}
 
 
 def test_padding_is_what_the_models_type_says_where_its_config_doesnt(tmp_path: Path) -> None:
