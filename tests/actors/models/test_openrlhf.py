@@ -89,7 +89,13 @@ def test_a_bos_is_there_only_if_the_template_writes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("head", ["score", "value_head"])
 @pytest.mark.parametrize("normalises", [False, True])
 def test_the_reward_is_that_of_openrlhfs_class(tmp_path: Path, kind: str, head: str, normalises: bool) -> None:
-    config = {"architectures": [kind], "normalize_reward": normalises, "mean": 3.25, "std": 1.75, "value_head_prefix": head}
+    config: dict[str, Any] = {
+        "architectures": [kind],
+        "normalize_reward": normalises,
+        "mean": 3.25,
+        "std": 1.75,
+        "value_head_prefix": head,
+    }
     model = reward_model(trained(tmp_path / "model", head=head, **config))
     assert (model.family_name, model.labels, model.overrides) == ("openrlhf", 1, {"architectures": ["LlamaForCausalLM"]})
     ids = ids_of(Renderer(model, RenderSettings()).render([request(user("What is 3 + 4?"), to="7")])[0])
