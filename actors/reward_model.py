@@ -343,6 +343,8 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
     # Of a language model, config.json says no number of labels, and a default would mislead.
     labels = "" if checkpoint.architecture.endswith("ForCausalLM") else f" with {checkpoint.labels} labels"
     description = f"{model} is a {checkpoint.architecture or 'model without architectures'}{labels}"
+    if labels and checkpoint.omits_labels and not checkpoint.omits_one_label:
+        description += ' (config.json says no number, which means 2; if its head has one output, add "num_labels": 1)'
     if named is not None:
         family = families().get(named)
         if family is None:
@@ -364,9 +366,12 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
             f"{description}, which several families read. Say which with --family:{_listed(certain, checkpoint)}"
         )
     if possible := [family for family in families().values() if family.fits(checkpoint)]:
+        # LLaMA-Factory saves a language model with a value head beside it.
+        heads = ", ".join(checkpoint.unread_heads)
+        unread = f" Its value head ({heads}) is read by none of the families below." if heads and not labels else ""
         raise ModelError(
-            f"{description}. That alone doesn't tell whether it is a reward model, nor how it is read. If it is one, say "
-            f"which with --family:{_listed(possible, checkpoint)}"
+            f"{description}. That alone doesn't tell whether it is a reward model, nor how it is read.{unread} If it is "
+            f"one, say which with --family:{_listed(possible, checkpoint)}"
         )
     raise ModelError(f"{description}, which no family of reward models here reads; `assay models` lists them")
 

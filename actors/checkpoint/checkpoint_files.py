@@ -28,6 +28,8 @@ _INDEX = "model.safetensors.index.json"
 # Files with hashes of their own in an identity, so that it says which of them differ.
 _TEMPLATE, _TOKENIZER = ("chat_template.jinja", "tokenizer_config.json"), ("tokenizer.json", "tokenizer.model")
 _DEFAULT_LABELS = 2
+_MATRIX = 2  # dimensions
+_VALUE_HEAD = "value_head.safetensors"
 _LONG_ROPE = {"longrope", "su"}
 # Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own.
 _CAUSAL = {
@@ -136,8 +138,27 @@ class Checkpoint:
         As vLLM reads it (`_resolve_num_labels` in vllm/model_executor/models/adapters.py). transformers writes `num_labels`
         only as the length of `id2label`, and leaves 2 out.
         """
+        if self.omits_one_label:
+            return 1
         number = _label_count(self.config)
         return number if number != _DEFAULT_LABELS else _label_count(self.text_config)
+
+    @property
+    def omits_labels(self) -> bool:
+        """Whether config.json says no number of labels."""
+        return not any(config.get(key) for config in (self.config, self.text_config) for key in ("num_labels", "id2label"))
+
+    @property
+    def omits_one_label(self) -> bool:
+        """Whether its head has one output, and config.json doesn't say so: OpenRLHF/Llama-3-8b-rm-700k, for one."""
+        shape = self.tensors.get("score.weight") if self.omits_labels else None
+        return shape is not None and len(shape) == _MATRIX and shape[0] == 1
+
+    @property
+    def unread_heads(self) -> list[str]:
+        """What looks like a reward head by another name than `score.weight`: tensors, or LLaMA-Factory's file of one."""
+        names = [name for name in self.tensors if not {"value_head", "v_head", "classifier"}.isdisjoint(name.split("."))]
+        return sorted(names) + [_VALUE_HEAD] * (self.folder / _VALUE_HEAD).is_file()
 
     @property
     def chat_template(self) -> str | None:

@@ -120,6 +120,8 @@ class Family(ABC):
     row_outputs: ClassVar[bool] = False  # whether its scores have further names, which differ by row
     # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
+    # Whether it reads the texts of OpenRLHF's trainer: see `ModelTokenizer.closed`.
+    by_openrlhf: ClassVar[bool] = False
     # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
     architecture: ClassVar[str] = "ForSequenceClassification"
     # How many labels its config.json must have, if any: with another number it is another kind of head.
@@ -160,7 +162,8 @@ class Family(ABC):
 
         Empty where vLLM has the class, and gives what the family reads, without being told.
         """
-        labels = {"num_labels": self.head_labels} if self.head_labels else {}
+        number = self.head_labels or (1 if checkpoint.omits_one_label else None)  # else vLLM would expect two
+        labels = {"num_labels": number} if number else {}
         # transformers has a class for the text alone of Gemma 3 and Qwen3.5, and vLLM converts what it calls without "Text".
         body, text, head = checkpoint.architecture.partition("TextFor")
         return labels | ({"architectures": [f"{body}For{head}"]} if text else {})
@@ -272,8 +275,17 @@ class Family(ABC):
         if checkpoint.tensors and self.head not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no {self.head}: it is a {checkpoint.architecture} without its reward head, "
-                "which would be filled with random numbers. Give the reward model's own checkpoint"
+                f"which would be filled with random numbers. {self.other_head(checkpoint)}"
             )
+
+    def other_head(self, checkpoint: Checkpoint) -> str:
+        """What to do about a checkpoint without this family's head, which may have one by another name."""
+        if not checkpoint.unread_heads:
+            return "Give the reward model's own checkpoint"
+        return (
+            f"It has {', '.join(checkpoint.unread_heads)}, and {self.name} reads no head by that name: if OpenRLHF trained "
+            'it, say so in config.json with "value_head_prefix": "value_head"; else it can\'t be read here'
+        )
 
     def appended(self, checkpoint: Checkpoint) -> tuple[int, ...]:
         """Token ids that are appended to those of the text."""

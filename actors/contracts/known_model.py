@@ -1,5 +1,6 @@
 """What is known of a published model: its id, licence and limits, and conversations with known rewards."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -7,6 +8,8 @@ from types import MappingProxyType
 from typing import Self
 
 from actors.records import Message, Response, Role, ScoreRequest
+
+_SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+)/snapshots/[^/]+/*")  # where the hub's cache has a model, at a commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,12 @@ class KnownModel:
         return "; ".join(filter(None, (f"licence: {self.licence}", trained, self.limits))) + source
 
     def matches(self, model: str) -> bool:
-        """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""
+        """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named.
+
+        A folder in the hub's cache counts as the id that its path has, since its name is that of a commit.
+        """
+        if cached := _SNAPSHOT.fullmatch(model):
+            model = cached[1].replace("--", "/", 1)
         # An id is compared whole: `somebody/Skywork-Reward-8B` is another upload, whose weights nobody published. A path has
         # no owner to compare, so its last name counts; `./` tells a folder one level down from an id.
         is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))

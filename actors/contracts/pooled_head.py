@@ -48,7 +48,7 @@ class Head:
 
     @property
     def left_out(self) -> Sequence[str]:
-        return self.family.head_prefixes
+        return self.family.prefixes(self.config)
 
     def ends(self, ids: Sequence[int]) -> tuple[int, ...]:
         """The lengths at which a prompt is cut to be read: up to the first token of its gate, and whole.
@@ -107,6 +107,10 @@ class PooledHead(OneLogit):
         """The `outputs`, [outputs], by the hidden states at the last token and at the gate's, each [hidden]."""
         return head.through(self.layers, state)
 
+    def prefixes(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """How the names of the head's tensors begin in a checkpoint with this config.json."""
+        return self.head_prefixes
+
     def labels(self, checkpoint: Checkpoint) -> int:
         return len(self.outputs())
 
@@ -126,12 +130,13 @@ class PooledHead(OneLogit):
                 f"{checkpoint.folder}/config.json has the model_type {body}, and heads are applied to the states of "
                 f"{', '.join(BODIES)}"
             )
-        missing = [start for start in self.head_prefixes if names and not any(name.startswith(start) for name in names)]
+        prefixes = self.prefixes(checkpoint.config)
+        missing = [start for start in prefixes if names and not any(name.startswith(start) for name in names)]
         if checkpoint.hub_commit is None:  # else they are fetched with the weights
             missing += [file for file in self.head_files if not (checkpoint.folder / file).is_file()]
         if missing:
             raise ModelError(
-                f"{checkpoint.folder} has no {missing[0]}, of the head of {self.name}: give the reward model's checkpoint"
+                f"{checkpoint.folder} has no {missing[0]}, of the head of {self.name}. {self.other_head(checkpoint)}"
             )
 
     def load(self, checkpoint: Checkpoint) -> Head:
@@ -143,11 +148,12 @@ class PooledHead(OneLogit):
         from safetensors import safe_open
 
         stored: dict[str, Tensor] = {}
+        prefixes = self.prefixes(checkpoint.config)
         for file in checkpoint.weight_files():
             with safe_open(file, "pt") as weights:
-                names = [name for name in weights.keys() if name.startswith(self.head_prefixes)]  # noqa: SIM118
+                names = [name for name in weights.keys() if name.startswith(prefixes)]  # noqa: SIM118
                 stored |= {name: weights.get_tensor(name) for name in names}
-        if absent := [name for name in checkpoint.tensors if name.startswith(self.head_prefixes) and name not in stored]:
+        if absent := [name for name in checkpoint.tensors if name.startswith(prefixes) and name not in stored]:
             raise ModelError(f"{checkpoint.folder} has no file with {absent[0]}, of the head of {self.name}: fetch it again")
         for name in self.head_files:
             try:

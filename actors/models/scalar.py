@@ -4,8 +4,10 @@ Asked with the checkpoint's own chat template and no generation prompt; the rewa
 the conversation. Its scale is the model's own, and it compares only responses to the same prompt.
 """
 
+from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import OneLogit
 from actors.contracts.known_model import Golden, KnownModel
+from actors.models.openrlhf import is_openrlhf
 from actors.records import Message, Role, ToolCall
 
 # The conversation of Skywork-Reward-V2's card. Its numbers are transformers' in BF16, of which a step at 23 is 0.125;
@@ -61,6 +63,9 @@ class Scalar(OneLogit):
         KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),
         KnownModel("nvidia/Qwen-2.5-Nemotron-32B-Reward", "", card="arXiv 2505.11475"),
     )
+
+    def recognises(self, checkpoint: Checkpoint) -> bool:
+        return super().recognises(checkpoint) and not is_openrlhf(checkpoint)
 
 
 FAMILY = Scalar()

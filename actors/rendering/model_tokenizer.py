@@ -28,11 +28,28 @@ class ModelTokenizer:
         self.has_used_template = False
         self.name: str = self.pretrained.name_or_path
         self.begin: int | None = self.pretrained.bos_token_id
-        first: list[int] = self.pretrained(PROBE)["input_ids"][:1]
+        # OpenRLHF's trainer has the tokenizer add nothing: BOS is there if the template writes it.
+        first: list[int] = self.pretrained(PROBE, add_special_tokens=not family.by_openrlhf)["input_ids"][:1]
         self.prepended = first if first == [self.begin] else []  # BOS, if the tokenizer itself prepends it to a text
+        # The token that ends every text, where the reward is read, if the family has one: see `closed`.
+        self.end: int | None = self.pretrained.eos_token_id if family.by_openrlhf else None
+        if family.by_openrlhf and self.end is None:
+            raise ModelError(
+                f"{self.name}: the tokenizer has no eos_token, and OpenRLHF's reward models are read there: give the one "
+                "with which it was trained in tokenizer_config.json"
+            )
         self.vocabulary = _vocabulary(checkpoint, self.pretrained)
         # Whether the template prints a call's arguments from their JSON text, and not from the object.
         self.takes_text = False
+
+    def closed(self, text: str) -> str:
+        """The text as OpenRLHF's trainer ends it, of a family that reads such: without line breaks, and with EOS."""
+        # OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py. Qwen's template ends with `<|im_end|>` and a line break:
+        # with it the reward would be read at the line break, where no training shaped it.
+        if self.end is None or not text:
+            return text
+        stripped = text.rstrip("\n")
+        return stripped if stripped.endswith(self.pretrained.eos_token) else f"{stripped} {self.pretrained.eos_token}"
 
     def ids(self, texts: list[str]) -> list[list[int]]:
         """The ids of each text, with no token added to them."""
@@ -71,7 +88,7 @@ class ModelTokenizer:
             )
         except Exception as error:  # a template may raise anything: its own raise_exception, a TypeError inside Jinja
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
-        return text
+        return self.closed(text)
 
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:

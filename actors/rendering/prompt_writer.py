@@ -26,6 +26,7 @@ class PromptFrame:
     step: int | None  # the token that ends a step, if the family judges steps
     padding: int | None  # the padding token, if the family's class in transformers passes over it
     needed: Sequence[int] = ()  # `Family.needed_ids`
+    end: int | None = None  # `ModelTokenizer.end`
 
     @classmethod
     def of(cls, family: Family, tokenizer: ModelTokenizer, checkpoint: Checkpoint, second_bos: bool) -> "PromptFrame":
@@ -37,6 +38,7 @@ class PromptFrame:
             step,
             padding,
             family.needed_ids(checkpoint),
+            tokenizer.end,
         )
 
     def around(self, ids: list[int]) -> list[int]:
@@ -66,10 +68,18 @@ class PromptFrame:
                 "the token where the reward is read must stand once in a prompt, at its end: take it out of the template"
             )
         elif self.padding is not None and ids[-1:] == [self.padding]:
-            # If the model was trained to be read at this token, its pad_token_id is wrong; else the template is.
+            # TRL 1.16 writes EOS as pad_token_id where the tokenizer has no padding token, as that of Llama 3, whose
+            # template ends with EOS: then the token before it was trained, and is what transformers reads.
             problem = (
                 "the prompt ends with pad_token_id, over which transformers passes to read the reward before it, and the "
-                "engine doesn't: give another pad_token_id in config.json, or take the token out of the template's end"
+                "engine doesn't: if it was trained with this padding token, as by TRL's defaults, give --chat-template FILE "
+                "with the template less that token after the last turn; only if it was trained with another one, give that "
+                "as pad_token_id in config.json"
+            )
+        elif self.end is not None and ids[-1:] != [self.end]:
+            problem = (
+                f"the prompt doesn't end with token {self.end}, the tokenizer's eos_token, where OpenRLHF's trainer reads "
+                "the reward: end it with that token"
             )
         elif self.needed and find_last(ids, self.needed) is None:
             problem = (

@@ -211,7 +211,8 @@ def test_what_no_family_reads_is_refused_and_the_families_are_named(tmp_path: Pa
 
 def test_a_classifier_is_never_guessed_to_be_a_reward_model(tmp_path: Path) -> None:
     message = refusal(tmp_path, {**SCALAR_CONFIG, "id2label": None})
-    assert "a LlamaForSequenceClassification with 2 labels. That alone doesn't tell whether it is a reward model" in message
+    assert "a LlamaForSequenceClassification with 2 labels (config.json says no number, which means 2" in message
+    assert "That alone doesn't tell whether it is a reward model" in message
     assert "--family:\n  mean-variance: " in message
     model = named(tmp_path / "model", "mean-variance")
     assert (model.family_name, model.labels) == ("mean-variance", 2)
@@ -296,6 +297,36 @@ def test_a_model_without_its_head_is_refused(tmp_path: Path, config: Mapping[str
     assert "random numbers" in message
 
 
+@pytest.mark.parametrize("name", ["value_head.weight", "v_head.summary.weight", "classifier.weight"])
+def test_a_head_by_another_name_is_named(tmp_path: Path, name: str) -> None:
+    weights = {"model.embed_tokens.weight": 10, name: 8}
+    assert f"It has {name}, and scalar reads no head by that name" in refusal(tmp_path / "scalar", SCALAR_CONFIG, weights)
+    marked = {**SCALAR_CONFIG, "normalize_reward": False}
+    assert f"has no score., of the head of openrlhf. It has {name}" in refusal(tmp_path / "openrlhf", marked, weights)
+
+
+def test_a_language_model_with_a_value_head_beside_it_is_told(tmp_path: Path) -> None:
+    path = write_model(
+        tmp_path / "model", config={**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}, weights=LANGUAGE_MODEL_WEIGHTS
+    )
+    write_weights(path / "value_head.safetensors", {"v_head.summary.weight": (1, 8)})
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": "model.safetensors"}}))
+    with pytest.raises(ModelError, match=r"Its value head \(value_head\.safetensors\) is read by none of"):
+        reward_model(path)
+
+
+def test_a_head_of_one_row_has_one_label_though_its_config_says_none(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "id2label": None})
+    for shape, family in (((1, 8), "scalar"), ((2, 8), None), ((8,), None)):
+        write_weights(path / "model.safetensors", {"model.embed_tokens.weight": (4, 8), "score.weight": shape})
+        if family is None:
+            with pytest.raises(ModelError, match='if its head has one output, add "num_labels": 1'):
+                reward_model(path)
+        else:
+            model = reward_model(path)
+            assert (model.family_name, model.labels, model.overrides) == (family, 1, {"num_labels": 1})
+
+
 def test_the_rows_of_a_quantised_output_embedding_are_no_head(tmp_path: Path) -> None:
     config = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
     write_model(tmp_path / "model", config=config, weights={"lm_head.qweight": 10})
@@ -327,6 +358,16 @@ def test_a_copy_in_a_folder_of_its_name_is_known(tmp_path: Path) -> None:
     assert scalar().knows(copied.known_as) == scalar().knows(f"Skywork/{name}")
     assert scalar().knows(unknown.known_as) is None
     assert scalar().knows(f"somebody/{name}") is None, "another owner's may be another model"
+
+
+def test_a_snapshot_in_the_hubs_cache_is_known_by_the_id_in_its_path(tmp_path: Path) -> None:
+    name, cache = "Skywork-Reward-V2-Llama-3.1-8B", tmp_path / "hub"
+    ours, foreign = (
+        reward_model(write_model(cache / f"models--{owner}--{name}" / "snapshots" / "0f2a"))
+        for owner in ("Skywork", "somebody")
+    )
+    assert scalar().knows(ours.known_as) == scalar().knows(f"{ours.known_as}/") == scalar().knows(f"Skywork/{name}")
+    assert scalar().knows(foreign.known_as) is None, "another owner's may be another model"
 
 
 def test_what_an_index_names_is_there_even_if_its_file_isnt_yet(tmp_path: Path) -> None:
