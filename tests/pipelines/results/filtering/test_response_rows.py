@@ -73,16 +73,17 @@ def test_own_fields_of_parquet_rows_come_along_in_either_format(
     tmp_path: Path, row: dict[str, Any], shape: RowShape, fields: dict[str, Any]
 ) -> None:
     scored = judged_corpus(tmp_path / "scored", [row], [[1.0]], shape, parquet=True)
-    no_json = {name: row[name] for name in ("raw", "took", "high") if name in row}
+    no_json: dict[str, Any] = {name: row[name] for name in ("raw", "took", "high") if name in row}
     taken = {"prompt: the name is reserved": 1} if shape.own_columns else {}
     for form in ("jsonl", "parquet"):
-        left = taken | (dict.fromkeys((f"{name}: JSON has no such value" for name in no_json), 1) if form == "jsonl" else {})
+        lost = {f"{name}: JSON has no such value": 1 for name in no_json if form == "jsonl"}
         summary = keep(settings_of(scored, tmp_path / form, fields=False, format=form))
         (path,) = (tmp_path / form).glob("kept-*")
         (written,) = pq.read_table(path).to_pylist() if form == "parquet" else rows_in(tmp_path / form)
         of_parquet = no_json if form == "parquet" else {name: None for name in no_json if name == "high"}
-        assert {**fields, **written} == {**fields, **of_parquet, "prompt": [USER], "response": "a"}
-        assert (summary.left_fields, summary.mixed) == (left, False)
+        expected: dict[str, Any] = {**fields, **of_parquet, "prompt": [USER], "response": "a"}
+        assert {**fields, **written} == expected
+        assert (summary.left_fields, summary.mixed) == (taken | lost, False)
 
 
 @pytest.mark.parametrize("shape", ["responses", "gym-rollout", "atif", "messages"])
