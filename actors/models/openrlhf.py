@@ -35,7 +35,14 @@ class OpenRlhf(PooledHead):
     range = "the model's own; compare responses to one prompt"
     by_openrlhf = True
     skips_padding = False  # its class reads the last token that attention doesn't mask
-    models = (KnownModel("OpenRLHF/Llama-3-8b-rm-700k", "8 billion", card="OpenRLHF's examples/scripts"),)
+    models = (
+        KnownModel(
+            "OpenRLHF/Llama-3-8b-rm-700k",
+            "8 billion",
+            card="OpenRLHF's examples/scripts",
+            limits="may have been trained with a second BOS",  # OpenRLHF's trainer added it until 30 July 2024
+        ),
+    )
 
     def fits(self, checkpoint: Checkpoint) -> bool:
         is_classifier = checkpoint.architecture.endswith("ForSequenceClassification")
