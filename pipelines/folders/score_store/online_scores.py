@@ -10,11 +10,12 @@ import threading
 from collections.abc import Sequence
 
 from actors.launch.start_engine import Report
-from actors.records import RenderedRequest
+from actors.records import Reason, RenderedRequest
 from actors.scorers.head_scorer import ScoreRequests, Scores
 from pipelines.data.storage import Folder
 from pipelines.data.storage.patience import SHORT_S
-from pipelines.folders.score_store.stored_scores import StoredUnits
+from pipelines.folders.score_store.entries import StoredUnit, decode
+from pipelines.folders.score_store.stored_scores import StoredUnits, UnitOutcome
 
 _TICK_S = 1.0  # between two looks at what is due
 
@@ -45,7 +46,8 @@ class OnlineStoredScores(StoredUnits):
             outcomes = await asyncio.gather(*map(asyncio.wrap_future, awaited.values()), return_exceptions=True)
             missing = {}
             for (key, future), outcome in zip(awaited.items(), outcomes, strict=True):
-                if isinstance(outcome, asyncio.CancelledError):  # the client that it was scored for has left
+                # The client that it was scored for has left, or gave it less time than another may.
+                if isinstance(outcome, asyncio.CancelledError) or _is_late(stored.missing[key], outcome):
                     missing[key] = stored.missing[key]
                 else:
                     stored.outcomes[key] = future.result()
@@ -62,3 +64,9 @@ class OnlineStoredScores(StoredUnits):
         while not self._closed.wait(_TICK_S):
             self._read_new_segments_if_due()
             self._write_if_due(is_idle=False)
+
+
+def _is_late(unit: StoredUnit, outcome: UnitOutcome | BaseException) -> bool:
+    if isinstance(outcome, BaseException) or outcome.lasts:
+        return False
+    return any(score.reason is Reason.ENGINE_TIMEOUT for score in decode(unit, outcome.value, from_store=False))

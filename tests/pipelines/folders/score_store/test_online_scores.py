@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.records import RenderedRequest
+from actors.records import Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scores
 from pipelines.data.storage import folder
 from pipelines.folders.score_store import online_scores, stored_scores
@@ -102,6 +102,28 @@ def test_a_client_that_leaves_doesnt_take_others_along(place: Path) -> None:
         assert await second == CountingScorer()([request([1])])
         assert scorer.counting.prompts == [(1,), (1,)], "asked for again by whoever still waits"
         assert not online._in_progress
+        online.close()
+
+    asyncio.run(serve())
+
+
+def test_who_waits_for_anothers_scores_isnt_bound_by_its_deadline(place: Path) -> None:
+    class LateOnce(Asynchronous):
+        async def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+            scores = await super().__call__(requests)
+            is_first = len(self.counting.prompts) == 1
+            return [(Score.failed(Reason.ENGINE_TIMEOUT, 1),) for _ in scores] if is_first else scores
+
+    async def serve() -> None:
+        scorer = LateOnce(is_closed=True)
+        online = Claimed(place, scorer)
+        first = asyncio.create_task(online([request([1])]))
+        await online.claimed.acquire()
+        second = asyncio.create_task(online([request([1])]))
+        await online.claimed.acquire()
+        scorer.gate.set()
+        assert [score.reason for (score,) in await first] == [Reason.ENGINE_TIMEOUT]
+        assert await second == CountingScorer()([request([1])])
         online.close()
 
     asyncio.run(serve())
