@@ -120,7 +120,7 @@ class Family(ABC):
     row_outputs: ClassVar[bool] = False  # whether its scores have further names, which differ by row
     # Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last.
     skips_padding: ClassVar[bool] = False
-    # Whether it reads the texts of OpenRLHF's trainer: see `ModelTokenizer.closed`.
+    # Whether it reads the texts of OpenRLHF's trainer: see `ModelTokenizer.close_text`.
     by_openrlhf: ClassVar[bool] = False
     # How the architecture in its config.json ends. What stands before is the body, which may be any that vLLM has.
     architecture: ClassVar[str] = "ForSequenceClassification"
@@ -275,10 +275,10 @@ class Family(ABC):
         if checkpoint.tensors and self.head not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no {self.head}: it is a {checkpoint.architecture} without its reward head, "
-                f"which would be filled with random numbers. {self.other_head(checkpoint)}"
+                f"which would be filled with random numbers. {self.advise_on_head(checkpoint)}"
             )
 
-    def other_head(self, checkpoint: Checkpoint) -> str:
+    def advise_on_head(self, checkpoint: Checkpoint) -> str:
         """What to do about a checkpoint without this family's head, which may have one by another name."""
         if not checkpoint.unread_heads:
             return "Give the reward model's own checkpoint"

@@ -136,7 +136,7 @@ class PooledHead(OneLogit):
             missing += [file for file in self.head_files if not (checkpoint.folder / file).is_file()]
         if missing:
             raise ModelError(
-                f"{checkpoint.folder} has no {missing[0]}, of the head of {self.name}. {self.other_head(checkpoint)}"
+                f"{checkpoint.folder} has no {missing[0]}, of the head of {self.name}. {self.advise_on_head(checkpoint)}"
             )
 
     def load(self, checkpoint: Checkpoint) -> Head:

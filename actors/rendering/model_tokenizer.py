@@ -31,7 +31,7 @@ class ModelTokenizer:
         # OpenRLHF's trainer has the tokenizer add nothing: BOS is there if the template writes it.
         first: list[int] = self.pretrained(PROBE, add_special_tokens=not family.by_openrlhf)["input_ids"][:1]
         self.prepended = first if first == [self.begin] else []  # BOS, if the tokenizer itself prepends it to a text
-        # The token that ends every text, where the reward is read, if the family has one: see `closed`.
+        # The token that ends every text, where the reward is read, if the family has one: see `close_text`.
         self.end: int | None = self.pretrained.eos_token_id if family.by_openrlhf else None
         if family.by_openrlhf and self.end is None:
             raise ModelError(
@@ -42,7 +42,7 @@ class ModelTokenizer:
         # Whether the template prints a call's arguments from their JSON text, and not from the object.
         self.takes_text = False
 
-    def closed(self, text: str) -> str:
+    def close_text(self, text: str) -> str:
         """The text as OpenRLHF's trainer ends it, of a family that reads such: without line breaks, and with EOS."""
         # OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py. Qwen's template ends with `<|im_end|>` and a line break:
         # with it the reward would be read at the line break, where no training shaped it.
@@ -88,7 +88,7 @@ class ModelTokenizer:
             )
         except Exception as error:  # a template may raise anything: its own raise_exception, a TypeError inside Jinja
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
-        return self.closed(text)
+        return self.close_text(text)
 
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:

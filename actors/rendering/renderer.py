@@ -98,7 +98,7 @@ class Renderer:
         if isinstance(prompt, str):
             if len(prompt) > self._length.limit and self._length.bound.is_passed(prompt):
                 raise Rejected(Reason.TOO_LONG)  # before the tokenizer takes time and memory
-            ids = self.tokenizer.ids([check_encodable(self.tokenizer.closed(prompt))])[0]
+            ids = self.tokenizer.ids([check_encodable(self.tokenizer.close_text(prompt))])[0]
             prepended = self.tokenizer.prepended if begin else []
             ids = ids if ids[:1] == prepended else prepended + ids
         else:

@@ -81,14 +81,14 @@ def last_passed(tests: Mask) -> int | None:
     return count - 1 if count else None
 
 
-def precision_starts(rewards: Numbers, cuts: Sequence[float], wrong_share: float, risk: float) -> list[int]:
+def choose_starts(rewards: Numbers, cuts: Sequence[float], wrong_share: float, risk: float) -> list[int]:
     """Where the sequences for a precision begin, as places among the cuts from the highest down; each has an equal risk.
 
     A sequence can't begin at the highest cut, above which there are too few labels. It begins where a half, a quarter ... of
     the labels are kept, and at the highest cut that has enough of them. Their truth has no part in this: starts are fixed
     before it is seen.
     """
-    cases = _cases(rewards, cuts)
+    cases = _count_cases(rewards, cuts)
     fewest = fewest_cases(wrong_share, risk)
     sizes = [len(rewards) >> halvings for halvings in range(1, _MOST_STARTS + 1)]
     # Where a start has hardly more cases than may be without a single wrong one, it would mostly fail, and cost the others.
@@ -106,8 +106,8 @@ def precision_starts(rewards: Numbers, cuts: Sequence[float], wrong_share: float
 def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precision: float, risk: float) -> float | None:
     """The lowest cut at or above which at least a share `precision` is labelled true; None if none is shown to have it."""
     wrong_share = 1 - precision
-    cases, wrong = _cases(rewards, cuts), _cases(rewards[~labels], cuts)
-    starts = precision_starts(rewards, cuts, wrong_share, risk)
+    cases, wrong = _count_cases(rewards, cuts), _count_cases(rewards[~labels], cuts)
+    starts = choose_starts(rewards, cuts, wrong_share, risk)
     reached: list[int] = []
     for start in starts:
         tests = is_bounded(wrong[start:], cases[start:], wrong_share, risk / len(starts))
@@ -116,7 +116,7 @@ def precision_cut(rewards: Numbers, labels: Mask, cuts: Sequence[float], precisi
     return float(np.sort(cuts)[::-1][max(reached)]) if reached else None
 
 
-def _cases(rewards: Numbers, cuts: Sequence[float]) -> NDArray[np.int64]:
+def _count_cases(rewards: Numbers, cuts: Sequence[float]) -> NDArray[np.int64]:
     # How many are at or above each cut, from the highest, where precision is best, down.
     return np.array([(rewards >= cut).sum() for cut in np.sort(cuts)[::-1]], np.int64)
 

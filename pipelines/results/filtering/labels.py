@@ -86,7 +86,7 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
     cut_by_aim = {name: finders[name](rewards, is_true, tried.tolist(), share, risk) for name, share in aimed.items()}
     for name, share in aimed.items():
         if cut_by_aim[name] is None:
-            starts = len(cuts.precision_starts(rewards, tried.tolist(), 1 - share, risk)) if name == "precision" else 1
+            starts = len(cuts.choose_starts(rewards, tried.tolist(), 1 - share, risk)) if name == "precision" else 1
             few = cuts.fewest_cases(1 - share, risk / max(1, starts))
             of = "labels among what is kept" if name == "precision" else "labels that are true"
             of += f", at {starts} starts with {risk / starts:.2g} of risk each," if starts > 1 else ""

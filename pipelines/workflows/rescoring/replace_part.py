@@ -165,8 +165,10 @@ class _CurrentPart:
         old = self.table.replace_schema_metadata(None)
         table = pa.concat_tables([old, new.cast(old.schema)]).take(pa.array(order, pa.int64()))
         replaced = {(row, outcome.response) for row, outcome in scored}
-        others = (each for each in read_examples(self.table.schema.metadata) if (each.row, each.response) not in replaced)
-        return table.replace_schema_metadata(note([*others, *read_examples(new.schema.metadata)]))
+        kept_examples = (
+            each for each in read_examples(self.table.schema.metadata) if (each.row, each.response) not in replaced
+        )
+        return table.replace_schema_metadata(note([*kept_examples, *read_examples(new.schema.metadata)]))
 
     def report(self) -> dict[str, Any]:
         """The row of counts for the driver."""
