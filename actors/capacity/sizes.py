@@ -79,6 +79,7 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         "infly/INF-ORM-Llama3.1-70B": _LLAMA_70B,
         "ShikaiChen/LDL-Reward-Gemma-2-27B-v0.1": _GEMMA2_27B,
         "lenovo/Lenovo-Reward-Gemma-2-27B-v0.1": _GEMMA2_27B,
+        "OpenRLHF/Llama-3-8b-rm-700k": _LLAMA_8B,
         "gaotang/RM-R1-DeepSeek-Distilled-Qwen-32B": _QWEN25_32B,
         "gaotang/RM-R1-Qwen2.5-Instruct-32B": _QWEN25_32B,
         "rubricreward/R3-Qwen3-14B-14k": _QWEN3_14B,
