@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,6 +48,8 @@ def _retries(metadata: Mapping[bytes, bytes] | None) -> list[dict[str, Any]]:
 @dataclass(frozen=True)
 class Retrying:
     """Scores the requests again of which a response has failed for one of the reasons."""
+
+    uses_notes: ClassVar[bool] = True
 
     reasons: frozenset[str]
     session: str

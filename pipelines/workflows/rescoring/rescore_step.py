@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 import ray
@@ -32,8 +32,11 @@ class Rescoring(Protocol):
     """What is scored again of a part (`select`), and what becomes of it (`finish`). Small and picklable.
 
     `finish` gets the outcomes of each selected request and the name of vLLM's model runner, and returns the row of counts
-    for the driver.
+    for the driver. An engine behind an address reads and writes the run's notes (batches that were answered, money that was
+    spent) only if `uses_notes`: the folder's lease is held then.
     """
+
+    uses_notes: ClassVar[bool]
 
     def select(self, settings: StepSettings, part: Part) -> PartWork: ...
 
@@ -48,7 +51,7 @@ class RescoreStep:
     def __init__(self, settings: StepSettings, rescoring: Rescoring, ledger: Any) -> None:
         self._settings = settings
         self._rescoring = rescoring
-        notes = endpoint_notes(settings.parts.folder)
+        notes = endpoint_notes(settings.parts.folder) if rescoring.uses_notes else None
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, notes=notes)
 
     def __call__(self, block: pa.Table) -> pa.Table:

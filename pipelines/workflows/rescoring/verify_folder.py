@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -198,6 +198,9 @@ def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool)
 @dataclass(frozen=True)
 class Comparing:
     """Scores rows of parts again and compares; writes nothing. `rows` are indices of rows by the name of their part."""
+
+    # With the run's notes, a batch that is answered would be read again, and its numbers be compared with themselves.
+    uses_notes: ClassVar[bool] = False
 
     rows: Mapping[str, tuple[int, ...]]
 

@@ -12,11 +12,12 @@ from actors.settings.replica import RenderSettings
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
-from pipelines.settings.rescore_settings import RetrySettings
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings
 from pipelines.workflows.ensembles.score_ensemble import ensemble
 from pipelines.workflows.estimate.forecast import corpus_plan
 from pipelines.workflows.rescoring.retry_rows import retry
+from pipelines.workflows.rescoring.verify_folder import verify
 from tests.support.chat_endpoints import RUBRIC, BatchApi, Judge, grade
 from tests.support.corpora import chat, lines, scored, settings, write
 from tests.support.endpoints import application, listening, scorer
@@ -127,6 +128,18 @@ def test_a_batch_run_sends_all_prompts_together(tmp_path: Path) -> None:
     assert rewards(output) == grades(300)
     assert set(api.sent.values()) == {1}
     assert len(api.batches) <= 2
+
+
+def test_a_sample_of_a_batch_run_is_asked_for_again_and_changes_nothing_in_the_folder(tmp_path: Path) -> None:
+    api, corpus, output = BatchApi(), corpus_of(tmp_path, 20), tmp_path / "out"
+    with listening(api.app) as address:
+        score(settings(corpus, output, **options(address, batch=True, batch_poll_s=0.2)))
+        notes = {file.name: file.read_bytes() for file in (output / "endpoint").iterdir()}
+        sample = verify(build(VerifySettings, {"scored": str(output), "sample": 5})).sample
+    assert sample is not None
+    assert (sample.compared, sample.difference) == (5, 0.0)
+    assert sorted(api.sent.values()) == [1] * 15 + [2] * 5
+    assert {file.name: file.read_bytes() for file in (output / "endpoint").iterdir()} == notes
 
 
 def test_members_of_an_ensemble_may_be_anywhere(tmp_path: Path) -> None:
