@@ -50,16 +50,16 @@ def main(arguments: Sequence[str]) -> None:
 def certify_once(bias: Bias, seed: int, questions: int = QUESTIONS) -> Mapping[str, Effect]:
     """The effects of a made-up judge on made-up questions, by the job's own changes and pairs."""
     draw = Random(seed)
-    asked = {number: Question(_request(draw), draw.randrange(2)) for number in range(questions)}
+    questions_by_number = {number: Question(_request(draw), draw.randrange(2)) for number in range(questions)}
     rewards = {}
-    for number, question in asked.items():
+    for number, question in questions_by_number.items():
         requests = {ORIGINAL: question.request, **{change.name: apply(change, *question) for change in CHANGES}}
         for name, request in requests.items():
             if not isinstance(request, Left):
                 texts = [response.content for response in request.responses]
                 answers = [(_worth(seed, text) + bias(place, text), None) for place, text in enumerate(texts)]
                 rewards[number, name] = answers
-    trials = [pair_rewards(change.name, change.about, asked, rewards, Counter()) for change in CHANGES]
+    trials = [pair_rewards(change.name, change.about, questions_by_number, rewards, Counter()) for change in CHANGES]
     return {effect.name: effect for effect in measure(trials, original_rewards(rewards), single_verdicts=False)[1]}
 
 

@@ -96,7 +96,7 @@ class Family(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     source: ClassVar[str]
-    asked: ClassVar[str]  # its prompt; like `read_at` and `range` a few words for people
+    prompt_form: ClassVar[str]  # its prompt; like `read_at` and `range` a few words for people
     read_at: ClassVar[str]
     range: ClassVar[str]
     order_matters: ClassVar[bool] = False  # whether the verdict depends on the order in which responses are shown
@@ -380,7 +380,7 @@ class OneLogit(Family):
     A template closes each turn with the token that is read, so a turn's reward can also be read in a longer conversation.
     """
 
-    asked = "the checkpoint's chat template, without a generation prompt"
+    prompt_form = "the checkpoint's chat template, without a generation prompt"
     one_pass = True
 
     def outputs(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ class Served(Family):
     name = "served"
     summary = "a model of an endpoint of `assay serve`"
     source = "the endpoint"
-    asked = "whole conversations"
+    prompt_form = "whole conversations"
     read_at = "the endpoint's answer"
     range = "the endpoint's"
     models: tuple[KnownModel, ...] = ()  # type: ignore[misc]

@@ -37,7 +37,7 @@ class Verifier(Family):
     recognised = False
     head_labels = 0
     source = "Assay"
-    asked = "nothing: code reads the response"
+    prompt_form = "nothing: code reads the response"
     range = "1 or 0"
     # The fields of `VerifierSettings` that apply to it, beside `common`. Another one is refused.
     takes: ClassVar[frozenset[str]] = frozenset()

@@ -39,7 +39,7 @@ class Attributes(Family):
     name = "attributes"
     summary = "five HelpSteer2 attributes and their weighted sum (NemotronForSequenceClassification, 9 labels)"
     source = "nvidia/Nemotron-4-340B-Reward model card; NeMo-Aligner, examples/nlp/data/steerlm/common.py"
-    asked = "NeMo's <extra_id_*> text, always with its own system turn"
+    prompt_form = "NeMo's <extra_id_*> text, always with its own system turn"
     read_at = "nine raw outputs with bias at <extra_id_2>, the last token; five of them were trained"
     range = "each mostly 0 to 4, and may leave that"
     models = (

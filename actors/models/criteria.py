@@ -176,7 +176,7 @@ class Criteria(Judge):
     name = "criteria"
     summary = "any chat model, by weighted criteria of each row (--criteria-column)"
     source = "Assay; the criteria's fields and weighted mean are those of verifiers' rubric judge"
-    asked = (
+    prompt_form = (
         "conversation, response, reference and criteria as a user turn, in the checkpoint's chat template; generation prompt"
     )
     read_at = "JSON that the engine holds to the criteria's names and words"

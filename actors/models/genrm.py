@@ -79,7 +79,9 @@ class GenrmBoxed(Genrm):
     name = "genrm-boxed"
     summary = "writes, then grades one response or two in boxes, and ranks two (roles `response_1`, `response_2`)"
     source = "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM-Multilingual model card"
-    asked = "its chat template, with the roles `response_1` and `response_2` after the user's last turn; generation prompt"
+    prompt_form = (
+        "its chat template, with the roles `response_1` and `response_2` after the user's last turn; generation prompt"
+    )
     read_at = r"\boxed{} after </think>: a grade for each response, and a ranking"
     delimiters = (*DELIMITERS, *(f"[The {edge} of {what}]" for what in (_GRADES, _RANKING) for edge in ("Begin", "End")))
     alone = True
@@ -115,7 +117,9 @@ class GenrmJson(Genrm):
     name = "genrm-json"
     summary = "writes, then grades and ranks two responses as JSON (roles `principle`, `response_1`, `response_2`)"
     source = "NeMo-Gym, genrm_compare; nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603 model card"
-    asked = "its chat template, with `principle` (where there is one), `response_1`, `response_2` last; generation prompt"
+    prompt_form = (
+        "its chat template, with `principle` (where there is one), `response_1`, `response_2` last; generation prompt"
+    )
     read_at = "JSON after the reasoning: score_1, score_2, ranking"
     delimiters = DELIMITERS
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)

@@ -29,7 +29,7 @@ class GenrmPrinciple(ByPrinciple, Judge):
     name = "genrm-principle"
     summary = "writes, then says Yes or No to a principle (Qwen3ForCausalLM with the role `principle`)"
     source = "nvidia/Qwen3-Nemotron-32B-GenRM-Principle model card"
-    asked = "its chat template, with a last turn of the role `principle`, and a generation prompt"
+    prompt_form = "its chat template, with a last turn of the role `principle`, and a generation prompt"
     read_at = "log-probability of ' Yes' less that of ' No' after 'Final Judgement:', each at least -50"
     range = "-50 to 50, above 0 where the principle is fulfilled"
     marks = (" Yes", " No")

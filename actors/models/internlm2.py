@@ -35,7 +35,7 @@ class InternLM2(OneLogit):
     name = "internlm2"
     summary = "the value at an appended reward token (InternLM2ForRewardModel)"
     source = "internlm/internlm2-7b-reward model card; InternLM model_cards/internlm2_reward.md"
-    asked = "the checkpoint's chat template, without a generation prompt, then the token reward_token_id"
+    prompt_form = "the checkpoint's chat template, without a generation prompt, then the token reward_token_id"
     read_at = "the raw output of v_head at the reward token, the last one"
     range = "unbounded; compare responses to one prompt"
     one_pass = False  # no turn but the last is followed by the reward token
@@ -143,7 +143,9 @@ class Polar(InternLM2):
     name = "polar"
     summary = "how close a response comes to the row's reference (InternLM2ForRewardModel)"
     source = "InternLM/POLAR README and src/polar/reward_func.py; xtuner's tokenize_rmp"
-    asked = "prompt and reference, <|reward|>, prompt and response, then the token reward_token_id; no roles, no template"
+    prompt_form = (
+        "prompt and reference, <|reward|>, prompt and response, then the token reward_token_id; no roles, no template"
+    )
     range = "unbounded, mostly below 0; compare responses to one prompt by one reference"
     begins = 1
     roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})

@@ -30,7 +30,7 @@ class OpenRlhf(PooledHead):
     name = "openrlhf"
     summary = "one logit at EOS, normalised if config.json says so (RewardModel or *ForSequenceClassification, by OpenRLHF)"
     source = "OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py and openrlhf/models/model.py"
-    asked = "the checkpoint's chat template without line breaks at its end, then EOS, unless it ends with that"
+    prompt_form = "the checkpoint's chat template without line breaks at its end, then EOS, unless it ends with that"
     read_at = "the head on the hidden state at EOS, in float32; less mean, by std, if normalize_reward is true"
     range = "the model's own; compare responses to one prompt"
     by_openrlhf = True

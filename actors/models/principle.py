@@ -26,7 +26,9 @@ class Principle(ByPrinciple, LogitHead):
     name = "principle"
     summary = "the logit of Yes less that of No, to a question about a principle (LlamaForCausalLM)"
     source = "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle model card"
-    asked = "the checkpoint's chat template, then the card's question about a principle as a user's turn; generation prompt"
+    prompt_form = (
+        "the checkpoint's chat template, then the card's question about a principle as a user's turn; generation prompt"
+    )
     read_at = "the raw logit of Yes less that of No at the last token"
     range = "unbounded, above 0 where the principle is fulfilled; compare responses to one prompt"
     models = (

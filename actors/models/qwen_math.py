@@ -30,7 +30,7 @@ class MathReward(OneLogit):
     name = "math-reward"
     summary = "one value at the end of a solution (Qwen2ForRewardModel)"
     source = "Qwen/Qwen2.5-Math-RM-72B model card"
-    asked = "the checkpoint's chat template with the card's system turn, without a generation prompt"
+    prompt_form = "the checkpoint's chat template with the card's system turn, without a generation prompt"
     read_at = "the raw output of the two-layer head at the last token"
     range = "unbounded; compare solutions to one problem"
     task = Task.TOKEN_CLASSIFY
@@ -54,7 +54,7 @@ class MathProcess(Family):
     name = "math-process"
     summary = "the probability that a step is right, for each step of a solution (Qwen2ForProcessRewardModel)"
     source = "Qwen/Qwen2.5-Math-PRM-7B model card"
-    asked = f"the chat template with the card's system turn; steps, parted by blank lines, each end with {STEP}"
+    prompt_form = f"the chat template with the card's system turn; steps, parted by blank lines, each end with {STEP}"
     read_at = f"the softmax of two raw outputs at each {STEP}, the second of them"
     range = "0 to 1 for each step"
     task = Task.TOKEN_CLASSIFY

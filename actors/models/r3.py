@@ -91,7 +91,7 @@ class R3(Judge):
     name = "r3"
     summary = "writes, then rates one response, or compares two, by a rubric, as JSON"
     source = "rubricreward/r3, src/dataset_gen/rubrics_gen/prompts.py and evaluation_schema.py"
-    asked = "one user turn with task, input, one response or two, rubric and form of the answer; generation prompt"
+    prompt_form = "one user turn with task, input, one response or two, rubric and form of the answer; generation prompt"
     read_at = "`score` in the JSON after </think>"
     range = "1 for the better and 0 for the other; 1 to 5; or 1 for true and 0 for false, by `rating`"
     roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})

@@ -68,7 +68,7 @@ class RewardAnything(Judge):
     name = "reward-anything"
     summary = "writes, then grades and ranks any number of responses by a principle, as JSON"
     source = "zhuohaoyu/RewardAnything, rewardanything/processing.py"
-    asked = "its own system turn, then JSON with principle, prompt and responses under masked names, shuffled"
+    prompt_form = "its own system turn, then JSON with principle, prompt and responses under masked names, shuffled"
     read_at = "JSON after </think>: scores, best-to-worst"
     range = "grades 1 to 5"
     gives = ("score", "rank")

@@ -135,7 +135,7 @@ class RmR1(Judge):
     name = "rm-r1"
     summary = "reasons, then names the better of two responses (RM-R1, distilled)"
     source = "RM-R1-UIUC/RM-R1, eval/RM-Bench/rewardbench/generative.py"
-    asked = "one user turn with its authors' text and both responses, in both orders; generation prompt"
+    prompt_form = "one user turn with its authors' text and both responses, in both orders; generation prompt"
     read_at = "[[A]] or [[B]] in the last <answer> after </think>, if no other one names the other"
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
     gives = ("win",)
@@ -179,7 +179,7 @@ class RmR1Instruct(RmR1):
 
     name = "rm-r1-instruct"
     summary = "solves or sets up a rubric, then names the better of two responses (RM-R1, instruct)"
-    asked = "its authors' system turn, and one user turn with both responses, in both orders; generation prompt"
+    prompt_form = "its authors' system turn, and one user turn with both responses, in both orders; generation prompt"
     read_at = "[[A]] or [[B]] in the last <answer>, if no other one names the other"
     opens_reasoning = False
     models = (KnownModel("gaotang/RM-R1-Qwen2.5-Instruct-*", "7, 14 and 32 billion", card="arXiv 2505.02387"),)

@@ -56,7 +56,7 @@ class Rubric(Judge):
     name = "rubric"
     summary = "any chat model, with a prompt and a reader of your own (--rubric FILE)"
     source = "the rubric itself"
-    asked = "the rubric's prompt as a user turn, in the checkpoint's chat template; generation prompt"
+    prompt_form = "the rubric's prompt as a user turn, in the checkpoint's chat template; generation prompt"
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
     roles = frozenset(Role)

@@ -28,14 +28,14 @@ def measure_sharing(name: str, place: Path) -> None:
         _compare_turns(hosts["policy"], hosts["one"], 1024 if on_gpu() else 8)
 
 
-def _compare_halves(words: int, one: Host, two: Host, count: int) -> None:
+def _compare_halves(words: int, first_host: Host, second_host: Host, count: int) -> None:
     """All rows by one engine, and a half by each of two at the same time."""
     for number in range(ROUNDS + 1):
         first = 10_000 + 2 * number * count
         with utilisation() as busy_alone:
-            alone = one.score(Load(first, count, words=words))
+            alone = first_host.score(Load(first, count, words=words))
         with utilisation() as busy:
-            starts = {one: first + count, two: first + count + count // 2}
+            starts = {first_host: first + count, second_host: first + count + count // 2}
             halves = _at_once({host: Load(start, count // 2, words=words) for host, start in starts.items()})
         slower = max(half.seconds for half in halves)
         if number:  # the first round warms both up

@@ -32,9 +32,9 @@ def commands() -> dict[str, click.Command]:
 
 def pages() -> Iterator[Page]:
     """A page for each command, and one that lists them."""
-    found = commands()
-    yield Page("command-line/index.md", _index(found))
-    for words, command in found.items():
+    commands_by_name = commands()
+    yield Page("command-line/index.md", _index(commands_by_name))
+    for words, command in commands_by_name.items():
         yield Page(page_of(words), _page(words, command))
 
 
@@ -61,10 +61,10 @@ def _commands(group: click.Group, before: tuple[str, ...]) -> Iterator[tuple[str
             yield from _commands(command, (*before, name))
 
 
-def _index(found: Mapping[str, click.Command]) -> str:
+def _index(commands_by_name: Mapping[str, click.Command]) -> str:
     rows = [
         (f"[`assay {words}`]({page_of(words).removeprefix('command-line/')})", text(_docstring(command).split("\n\n")[0]))
-        for words, command in found.items()
+        for words, command in commands_by_name.items()
     ]
     options = [option(parameter) for parameter in cli.params if isinstance(parameter, click.Option)]
     return document(
@@ -129,8 +129,8 @@ def _listed(command: str, name: str | None) -> str:
 def _subcommands(words: str, command: click.Command) -> str:
     if not isinstance(command, click.Group):
         return ""
-    own = [f"{words} {name}" for name in command.commands]
-    return "\n".join(f"- [`assay {name}`]({page_of(name).removeprefix('command-line/')})" for name in own)
+    subcommands = [f"{words} {name}" for name in command.commands]
+    return "\n".join(f"- [`assay {name}`]({page_of(name).removeprefix('command-line/')})" for name in subcommands)
 
 
 def _docstring(command: click.Command) -> str:
@@ -149,8 +149,8 @@ def _table(options: Sequence[Option]) -> str:
 def _help_and_default(parameter: click.Option) -> tuple[str, str]:
     """Options made of settings say their default in the help; those that are on unless told otherwise have a second flag."""
     help_text = parameter.help or ""
-    if found := _DEFAULT.search(help_text):
-        return help_text[: found.start()], code(found["value"])
+    if default := _DEFAULT.search(help_text):
+        return help_text[: default.start()], code(default["value"])
     if parameter.required:
         return help_text, "required"
     return help_text, "on" if parameter.secondary_opts else ""

@@ -55,8 +55,8 @@ def openapi() -> Mapping[str, Any]:
     async def ask() -> Mapping[str, Any]:
         app = create_app(Service([], LimitSettings()), Keys([]), ready, metrics)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
-            found: Mapping[str, Any] = (await client.get("/openapi.json")).raise_for_status().json()
-            return found
+            document: Mapping[str, Any] = (await client.get("/openapi.json")).raise_for_status().json()
+            return document
 
     return asyncio.run(ask())
 
@@ -75,7 +75,7 @@ def pages() -> Iterator[Page]:
         for method, path, operation in routes()
     ]
     limits = [(code(leaf.name), code(leaf.field.default), text(leaf.about)) for leaf in leaves(LimitSettings)]
-    schemas = {name: one for name, one in openapi()["components"]["schemas"].items() if name not in _NOT_SHOWN}
+    schemas = {name: schema for name, schema in openapi()["components"]["schemas"].items() if name not in _NOT_SHOWN}
     yield Page(
         "http.md",
         document(
@@ -94,7 +94,7 @@ def pages() -> Iterator[Page]:
             table(("setting", "default", "what it limits"), limits),
             *(_route(*route) for route in routes()),
             heading(2, "Objects", "objects"),
-            *(_schema(name, one) for name, one in schemas.items()),
+            *(_schema(name, schema) for name, schema in schemas.items()),
         ),
     )
 
@@ -110,13 +110,13 @@ def _object_anchor(name: str) -> str:
 def _route(method: str, path: str, operation: Mapping[str, Any]) -> str:
     parameters = [
         (
-            code(one["name"]),
-            one["in"],
-            _kind(one["schema"]),
-            "yes" if one["required"] else "",
-            text(one.get("description", "")),
+            code(parameter["name"]),
+            parameter["in"],
+            _kind(parameter["schema"]),
+            "yes" if parameter["required"] else "",
+            text(parameter.get("description", "")),
         )
-        for one in operation.get("parameters", ())
+        for parameter in operation.get("parameters", ())
     ]
     body = operation.get("requestBody")
     answer = operation["responses"]["200"].get("content", {})
@@ -125,15 +125,15 @@ def _route(method: str, path: str, operation: Mapping[str, Any]) -> str:
         text(operation.get("description", "")),
         table(("parameter", "in", "type", "required", "what it is"), parameters),
         f"Body: {_kind(body['content']['application/json']['schema'])}" if body else "",
-        "".join(f"Answer: {_kind(one['schema'])}" for one in answer.values() if one.get("schema")),
+        "".join(f"Answer: {_kind(media['schema'])}" for media in answer.values() if media.get("schema")),
     ).rstrip()
 
 
 def _schema(name: str, schema: Mapping[str, Any]) -> str:
     required = schema.get("required", ())
     rows = [
-        (code(field), _kind(one), "yes" if field in required else "", _default(one), text(one.get("description", "")))
-        for field, one in schema.get("properties", {}).items()
+        (code(field), _kind(value), "yes" if field in required else "", _default(value), text(value.get("description", "")))
+        for field, value in schema.get("properties", {}).items()
     ]
     return document(
         heading(3, code(name), _object_anchor(name)),

@@ -78,7 +78,7 @@ class Explained(TypedDict):
     model: str
     family: str
     what_it_is: str
-    asked_with: str
+    prompt_form: str
     read: str
     range: str
     order_of_responses: str
@@ -266,7 +266,7 @@ _WORDS: Mapping[type, Mapping[str, str]] = {
     },
     ResultStatus: {
         "command": "The command that made the result.",
-        "asked": "Its settings, in words.",
+        "description": "Its settings, in words.",
         "source_state": "What became of the scored corpus since; null of an evaluation.",
     },
     VerifySummary: {

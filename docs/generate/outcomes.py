@@ -160,10 +160,10 @@ def pages() -> Iterator[Page]:
 
 
 def _reasons(status: Status) -> str:
-    found = ((reason, REASONS[reason]) for reason in Reason)
+    meanings = ((reason, REASONS[reason]) for reason in Reason)
     rows = (
         (code(reason.value), text(meaning.says), text(meaning.helps))
-        for reason, meaning in found
+        for reason, meaning in meanings
         if meaning.status is status
     )
     return table(("reason", "what it says", "what helps"), rows)

@@ -18,10 +18,10 @@ def functions() -> dict[str, Callable[..., Any]]:
 
 def pages() -> Iterator[Page]:
     """The page."""
-    found = functions()
+    functions_by_name = functions()
     rows = [
         (f"[{code(name)}](#{anchored(name)})", text((inspect.getdoc(function) or "").split("\n\n")[0]))
-        for name, function in found.items()
+        for name, function in functions_by_name.items()
     ]
     yield Page(
         "python.md",
@@ -31,7 +31,7 @@ def pages() -> Iterator[Page]:
             "and returns a summary; with a `ray.data.Dataset` first and no output, it returns a Dataset. Options have the "
             "names of the command's, with `_` for `-`.",
             table(("function", "what it does"), rows),
-            *(_section(name, function) for name, function in found.items()),
+            *(_section(name, function) for name, function in functions_by_name.items()),
         ),
     )
 
@@ -52,7 +52,7 @@ def _section(name: str, function: Callable[..., Any]) -> str:
 def _signature(function: Callable[..., Any]) -> str:
     """As it stands in the source, without the modules that its types are from."""
     signature = inspect.signature(function)
-    parameters = [one.replace(annotation=_Named(one.annotation)) for one in signature.parameters.values()]
+    parameters = [parameter.replace(annotation=_Named(parameter.annotation)) for parameter in signature.parameters.values()]
     return str(signature.replace(parameters=parameters, return_annotation=_Named(signature.return_annotation)))
 
 

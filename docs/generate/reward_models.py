@@ -11,8 +11,11 @@ from docs.generate.markdown import Page, anchored, code, document, heading, tabl
 
 def pages() -> Iterator[Page]:
     """One page of all families, in the order of their names."""
-    found = [families()[name] for name in sorted(families())]
-    rows = [(f"[{code(family.name)}](#{anchored(family.name)})", _kind(family), text(family.summary)) for family in found]
+    sorted_families = [families()[name] for name in sorted(families())]
+    rows = [
+        (f"[{code(family.name)}](#{anchored(family.name)})", _kind(family), text(family.summary))
+        for family in sorted_families
+    ]
     yield Page(
         "reward-models.md",
         document(
@@ -21,7 +24,7 @@ def pages() -> Iterator[Page]:
             "its family; where they don't, `--family` does. `assay models` lists these models, `assay models explain MODEL` "
             "says of one of them, or of a folder, what is said here, and `assay check MODEL` tries it out.",
             table(("family", "kind", "what it is"), rows),
-            *map(_section, found),
+            *map(_section, sorted_families),
         ),
     )
 
@@ -32,7 +35,7 @@ def _kind(family: Family) -> str:
 
 def _section(family: Family) -> str:
     facts = [
-        ("asked with", text(family.asked)),
+        ("prompt", text(family.prompt_form)),
         ("read", text(family.read_at)),
         ("a reward is", text(_reward(family))),
         ("range", text(family.range)),

@@ -225,5 +225,5 @@ def _column(field: pa.Field) -> tuple[str, str, str, str]:
     return code(field.name), code(field.type), always, text(COLUMNS[field.name])
 
 
-def _keys(written: Mapping[str, Any], said: Mapping[str, str]) -> str:
-    return table(("key", "what it is"), ((code(name), text(said[name])) for name in written))
+def _keys(written: Mapping[str, Any], meanings: Mapping[str, str]) -> str:
+    return table(("key", "what it is"), ((code(name), text(meanings[name])) for name in written))

@@ -25,11 +25,11 @@ def recipe_engines(stages: Sequence[Mapping[str, Any]]) -> Iterator[Callable[[An
                 return None
             # By identity: equal steps may stand in several stages.
             place = next(number for number, other in enumerate(steps) if other is step)
-            if place == 0 or _asked(steps[place - 1]) != _asked(step):
+            if place == 0 or _engine_key(steps[place - 1]) != _engine_key(step):
                 kept.close()
                 shared.clear()
                 # Only the next step counts: engines that wait through another step's would hold its GPUs.
-                if _asked(step) in map(_asked, steps[place + 1 : place + 2]):
+                if _engine_key(step) in map(_engine_key, steps[place + 1 : place + 2]):
                     shared.append(kept.enter_context(shared_engines(with_vllm=step.engine.is_vllm)))
             return shared[0] if shared else None
 
@@ -40,7 +40,7 @@ def _starts_engines(step: Any) -> bool:
     return isinstance(step, RunSettings) or (isinstance(step, EvaluateSettings) and bool(step.model))
 
 
-def _asked(step: Any) -> object:
+def _engine_key(step: Any) -> object:
     # What steps that share an engine have in common. Nothing of an endpoint or a verifier, without an engine to keep.
     # Nor of a pool whose size changes: Ray Data's alone does.
     if not isinstance(step, ScoreSettings) or step.engine.engine == "none" or step.work.max_replicas is not None:

@@ -63,7 +63,7 @@ class ResultStatus:
     command: str
     state: RunState
     complete: bool
-    asked: str
+    description: str
     rows: int | None
     files: int
     bytes: int
@@ -97,7 +97,7 @@ def result_status(folder: str) -> ResultStatus | None:
         command=kind.name,
         state=state_of(complete, holding),
         complete=complete,
-        asked=str(document.get("asked", "")),
+        description=str(document.get("description", "")),
         rows=rows,
         files=len(entries),
         bytes=sum(entry.size for entry in entries),

@@ -86,8 +86,8 @@ def _result_lines(result: ResultStatus) -> Iterator[str]:
     yield from (f"  {run.line()}" for run in result.runs)
     by = f", scored by {short_name(result.model)}" if result.model else ""
     yield f"Made of {result.source}{by}{'' if result.source_state is None else _SOURCES[result.source_state]}"
-    if result.asked:
-        yield f"As asked: {result.asked}"
+    if result.description:
+        yield f"Settings: {result.description}"
     yield from _end_lines(result)
 
 

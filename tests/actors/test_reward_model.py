@@ -66,7 +66,7 @@ def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
 
 def test_a_family_says_what_it_is_and_its_weights_name_its_outputs() -> None:
     for family in families().values():
-        assert all((family.summary, family.source, family.asked, family.read_at, family.range, family.outputs()))
+        assert all((family.summary, family.source, family.prompt_form, family.read_at, family.range, family.outputs()))
         assert family.models or family.any_model, family.name
         assert set(family.card_weights()) <= set(family.outputs())
         assert family.weights(None) == family.card_weights()

@@ -42,7 +42,7 @@ def _facts(model: str, family: Family) -> dict[str, Any]:
         "model": model,
         "family": family.name,
         "what_it_is": family.summary,
-        "asked_with": family.asked,
+        "prompt_form": family.prompt_form,
         "read": family.read_at,
         "range": family.range,
         "order_of_responses": "matters" if family.order_matters else "doesn't matter",

@@ -93,7 +93,7 @@ def evaluate_into(
     `corpora` may score there first, and resume that; an evaluation takes seconds.
     """
     dumped = settings.model_dump(mode="json")
-    request = {"settings": dumped, "asked": f"evaluate {' '.join(settings.scored)}"}
+    request = {"settings": dumped, "description": f"evaluate {' '.join(settings.scored)}"}
     # `overwrite` says what to do with a result and not what it is, so that a command without it finds the same results.
     earlier = EVALUATED.read(output) or {}
     if earlier.get("summary") is not None and {**earlier["settings"], "overwrite": False} == dumped:

@@ -43,16 +43,16 @@ _PARTS = 256  # parts per output file at most, where they are tiny: in a store e
 
 @dataclass(frozen=True)
 class ExportJob:
-    """An export of a scored folder into an output folder, by the settings of its command; `asked` describes it in one line.
+    """An export of a scored folder into an output folder, by the settings of its command.
 
-    `needs` are scores that the corpus must have. `reserved` are names under which no field of the input is carried into the
-    rows.
+    `description` says what it does in one line. `needs` are scores that the corpus must have. `reserved` are names under
+    which no field of the input is carried into the rows.
     """
 
     kind: OutputKind
     settings: ChooseSettings | PairSettings | ExportSettings
     maker: RowMaker
-    asked: str
+    description: str
     # Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt.
     per: Literal["conversation", "row", "prompt"] = field(kw_only=True)
     needs: Sequence[str] = ()
@@ -122,7 +122,7 @@ def _open(job: ExportJob) -> OpenedCorpus:
 
 def _run_pieces(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> ExportSummary:
     output_folder.check_free(job.output, job.settings.overwrite, job.kind)
-    document = {"asked": job.asked, "settings": _document_settings(job), "source": corpus.source}
+    document = {"description": job.description, "settings": _document_settings(job), "source": corpus.source}
     try:
         notes = output_folder.start(job.output, document, job.kind)
         write_unfinished_card(job.output, job.kind.name)
@@ -150,7 +150,7 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> ExportS
 
 def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) -> None:
     source, judge = code(job.settings.scored), code(str(corpus.manifest.identity.get("model")))
-    about = f"{summary.rows:,} rows made of {source}, whose rewards are by {judge}, with {code(job.asked)}."
+    about = f"{summary.rows:,} rows made of {source}, whose rewards are by {judge}, with {code(job.description)}."
     lines = [about, f"Taken: {markdown(summary.taken)}. `{job.kind.document}` has the counts."]
     lines += [MADE_UP] if summary.made_up else []
     # With the columns' types: `load_dataset` takes them from the first rows, and stops at a value that was null until then.
@@ -282,6 +282,6 @@ def check_scores(job: ExportJob, columns: Columns) -> None:
     """Raise `SettingsError` if a corpus lacks scores that a job needs."""
     if missing := [name for name in job.needs if name not in columns.outputs]:
         raise SettingsError(
-            f"`{job.kind.name}` with {job.asked} needs the scores {', '.join(missing)}, which the corpus hasn't: it has "
-            f"{', '.join(columns.outputs)}"
+            f"`{job.kind.name}` with {job.description} needs the scores {', '.join(missing)}, which the corpus hasn't: "
+            f"it has {', '.join(columns.outputs)}"
         )

@@ -306,7 +306,7 @@ def _document(
     parts = [[numbered.part.name for numbered in group] for group in outputs]
     return {
         "holds": target.stem,
-        "asked": _describe(settings),
+        "description": _describe(settings),
         "settings": _recorded(settings),
         "selection": selection,
         "format": target.format,

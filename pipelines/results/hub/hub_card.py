@@ -58,7 +58,7 @@ def hub_card(result: Result, repository: str) -> str:
     made_with = [f"{name} {source['made_with'][name]}" for name in ("vllm", "ray") if source["made_with"].get(name)]
     blocks = [
         f"# {repository.partition('/')[2]}",
-        f"Made by `assay {result.kind.name}` ({markdown(result.document['asked'])}) of responses scored by "
+        f"Made by `assay {result.kind.name}` ({markdown(result.document['description'])}) of responses scored by "
         f"{', '.join(map(code, judges))}.",
         MADE_UP if any(judge.get("engine") == "fake" for judge in judges.values()) else "",
         *(_table(f"Scored by {markdown(name)}", _judge_rows(judge)) for name, judge in judges.items()),

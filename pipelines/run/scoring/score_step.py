@@ -135,8 +135,8 @@ class PartsUnderWay:
         self._changed = threading.Condition()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """One part. Raises what the block raises; `CostReached` when no other part is under way any more."""
+    def count_part(self) -> Iterator[None]:
+        """Count a part while the block runs. Raises what it raises; `CostReached` once no other part is under way."""
         # The first exception of a block ends the run with its actors: answers that are paid for would be lost on their way.
         with self._changed:
             self._count += 1
@@ -193,7 +193,7 @@ class ScoreStep:
         place = stretch.part(rows, []).place
         if done := self._done.get(place):
             return part_report(done, [])
-        with self._parts_under_way.one():
+        with self._parts_under_way.count_part():
             return self._score(stretch, rows, place)
 
     def _score(self, stretch: Stretch[PreparedRow], rows: int, place: str) -> dict[str, Any]:

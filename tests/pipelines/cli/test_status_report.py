@@ -87,7 +87,7 @@ def test_an_unfinished_result_says_what_is_written_and_how_to_resume(scored: str
 
 def evaluation(folder: Path, summary: object, **settings: object) -> None:
     """The document of an evaluation."""
-    EVALUATED.write(str(folder), EVALUATED.marked({"settings": settings, "asked": "evaluate", "summary": summary}))
+    EVALUATED.write(str(folder), EVALUATED.marked({"settings": settings, "description": "evaluate", "summary": summary}))
 
 
 def summed_up(folder: str) -> str:

@@ -31,7 +31,7 @@ JUDGES = {
 TOLD = (
     "model",
     "what_it_is",
-    "asked_with",
+    "prompt_form",
     "read",
     "range",
     "order_of_responses",

@@ -33,7 +33,7 @@ def test_counts_add_up_and_are_in_the_document(tmp_path: Path, per: str) -> None
     assert best.as_json() == {"groups": 3, "candidates": 6, "unscored": 4, "rows": 3, "left": {"not chosen": 3}, **TAKEN}
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
     content = document(tmp_path / "best")
-    assert (content["summary"], content["asked"]) == (best.as_json(), "strategy: best")
+    assert (content["summary"], content["description"]) == (best.as_json(), "strategy: best")
     assert (content["settings"]["per"], content["source"]["folder"]) == (per, folder)
     files = {path.name for path in (tmp_path / "best").iterdir()}
     assert files == {"README.md", "recipe.yaml", "choose.json", "chosen-00000.jsonl"}

@@ -36,7 +36,7 @@ def test_an_export_tells_whole_conversations(tmp_path: Path) -> None:
     assert rows_in(tmp_path / "sft") == rows
     assert export(folder, tmp_path / "kto", "kto", threshold=2.0).rows == 4
     assert [row["label"] for row in rows_in(tmp_path / "kto")] == [False, True, True, False]
-    assert document(tmp_path / "kto", "export")["asked"] == "for: kto, threshold: 2.0"
+    assert document(tmp_path / "kto", "export")["description"] == "for: kto, threshold: 2.0"
 
 
 def test_a_turn_that_isnt_kept_is_not_trained_on_in_a_later_one(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_no_fields_leaves_all_out(tmp_path: Path) -> None:
     summary = choose(folder, tmp_path / "best", fields=False)
     assert list(rows_in(tmp_path / "best")[0]) == OURS
     assert summary.left_fields == {}
-    assert json.loads((tmp_path / "best" / "choose.json").read_text())["asked"] == "strategy: best, fields: False"
+    assert json.loads((tmp_path / "best" / "choose.json").read_text())["description"] == "strategy: best, fields: False"
 
 
 def test_a_report_says_what_was_taken_and_that_there_are_no_rows() -> None:

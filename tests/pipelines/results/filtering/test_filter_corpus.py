@@ -159,7 +159,7 @@ def test_a_kept_row_is_its_record_with_our_fields(four: str, tmp_path: Path) -> 
 def test_both_sides_are_written_with_what_was_done(four: str, tmp_path: Path) -> None:
     summary = run(four, "reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
     document = json.loads((tmp_path / "kept" / "filter.json").read_text())
-    assert (document["asked"], document["settings"]["scored"]) == ("where: reward > 0", four)
+    assert (document["description"], document["settings"]["scored"]) == ("where: reward > 0", four)
     assert document["source"]["identity"]["model"] == "m"
     assert document["source"]["fingerprint"].startswith("sha256:")
     assert document["summary"] == summary.as_json()
