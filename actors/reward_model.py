@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
+from actors.checkpoint.checkpoint_files import Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
 from actors.contracts.pooled_head import PooledHead
@@ -57,7 +57,6 @@ class RewardModel:
     max_model_len: int
     weights: Mapping[str, float]
     hashes: Mapping[str, str]  # see `Checkpoint.hashes`
-    known_as: str  # the id or name under which its family looks it up (`Family.knows`)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     read: ReadSettings = AS_PUBLISHED
     one_pass: bool = False  # whether all turns of a conversation are read in one forward pass
@@ -68,6 +67,11 @@ class RewardModel:
     chat_template: str | None = None  # the text of a chat template that prompts are written by in place of the checkpoint's
     verifier: VerifierSettings = AS_GIVEN
     remote: RemoteModel | None = None  # the endpoint where it is asked; None of a model that runs here
+
+    @property
+    def known_as(self) -> str:
+        """The id or path under which its family looks it up (`Family.knows`): an adapter decides how the model is read."""
+        return self.adapter or self.model
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -162,9 +166,8 @@ def resolve_model(
     # By the checkpoint's own files from here on: what a user says is only believed where they leave it open.
     checkpoint = replace(Checkpoint.find(settings.model, settings.revision), given_template=settings.chat_template)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
-    name = settings.adapter or settings.model  # an adapter decides how the model is read
-    known_as = checkpoint.known_as(name)
-    family = family_of(name, checkpoint, named).of_model(known_as).reading_by(settings.read)
+    known_as = settings.adapter or settings.model  # as `RewardModel.known_as`
+    family = family_of(known_as, checkpoint, named).of_model(known_as).reading_by(settings.read)
     family = _apply_judge_settings(family, settings)
     published = family.knows(known_as)
     family.check(checkpoint, published, tensor_parallel)
@@ -204,7 +207,6 @@ def resolve_model(
         max_model_len=max_model_len,
         weights=_find_weights(family, settings),
         hashes=checkpoint.hashes(settings.adapter, weights=weights),
-        known_as=known_as,
         judge=settings.judge,
         answer_tokens=answer_tokens,
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
@@ -235,7 +237,6 @@ def _resolve_verifier(verifier: Verifier, settings: ModelSettings) -> RewardMode
         max_model_len=0,  # nothing is tokenized
         weights=verifier.weights(settings.weights),
         hashes=versions,  # what decides a verifier's numbers is the code of its libraries
-        known_as=settings.model,
         verifier=settings.verifier,
     )
 
@@ -289,7 +290,6 @@ def _resolve_remote(settings: ModelSettings, render: RenderSettings) -> RewardMo
         max_model_len=remote.longest or 0,
         weights=_find_weights(family, settings),
         hashes={},
-        known_as=settings.model,
         read=settings.read,
         judge=settings.judge,
         answer_tokens=family.answer_tokens(remote.longest) if isinstance(family, Judge) else 0,
@@ -332,14 +332,10 @@ def _find_weights(family: Family, settings: ModelSettings) -> Mapping[str, float
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:
-    """The family that reads a model: that of its conversion, the `named` one, or by its id, or by its config.json.
+    """The family that reads a model: the `named` one, or by its id, or by its config.json.
 
     It is never guessed: raises `ModelError` if there is none, or more than one.
     """
-    converted = checkpoint.config.get(CONVERTED)
-    if converted is not None and named not in (None, converted):
-        raise ModelError(f"{model} was converted for --family {converted}, so --family {named} can't read it")
-    named = converted or named
     # Of a language model, config.json says no number of labels, and a default would mislead.
     labels = "" if checkpoint.architecture.endswith("ForCausalLM") else f" with {checkpoint.labels} labels"
     description = f"{model} is a {checkpoint.architecture or 'model without architectures'}{labels}"
@@ -351,7 +347,7 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
             raise ModelError(f"--family {named} isn't a family that Assay knows; there are {', '.join(sorted(families()))}")
         if not family.fits(checkpoint):
             raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
-        published = family_known(checkpoint.known_as(model))
+        published = family_known(model)
         # A rubric defines prompt and parser itself, so it may use any model, also a published reward model.
         if published is not None and published is not family and not family.any_model:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")

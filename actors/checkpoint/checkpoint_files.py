@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
-# The key that `assay convert` adds to config.json: the family that reads the checkpoint.
-CONVERTED = "assay_family"
-# And the key with the model that it was converted from.
-CONVERTED_FROM = "assay_model"
 _INDEX = "model.safetensors.index.json"
 # Files with hashes of their own in an identity, so that it says which of them differ.
 _TEMPLATE, _TOKENIZER = ("chat_template.jinja", "tokenizer_config.json"), ("tokenizer.json", "tokenizer.model")
@@ -196,10 +192,6 @@ class Checkpoint:
             original = "original_max_position_embeddings"
             length = config.get(original) or rope.get(original) or length
         return length if isinstance(length, int) else None
-
-    def known_as(self, model: str) -> str:
-        """The id under which a model is looked up: that of the model it was converted from, or its own."""
-        return str(self.config.get(CONVERTED_FROM) or model)
 
     @cached_property
     def tensors(self) -> Mapping[str, tuple[int, ...] | None]:

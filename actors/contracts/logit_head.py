@@ -1,15 +1,15 @@
 """A reward head that is part of a language model: one row of its output embedding, or the difference of two.
 
 vLLM makes a head of one label from such rows while it loads the model: one forward pass without decoding, and the raw logit
-in float32. With tensor parallelism it only finds rows in the first GPU's share of the vocabulary; for ids beyond that,
-`assay convert` writes the head into a checkpoint once.
+in float32. With tensor parallelism it only finds rows in the first GPU's share of the vocabulary: layouts in which an id is
+beyond that are refused. Of the published models none has such ids below --tensor-parallel 16.
 """
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from actors.checkpoint.checkpoint_files import CONVERTED, Checkpoint
+from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, check_token_ids
 from actors.contracts.known_model import KnownModel
 from actors.errors import ModelError
@@ -21,7 +21,7 @@ _PADDING = 64  # vLLM rounds a vocabulary up to a multiple of this before it sha
 class LogitHead(Family):
     """A family whose reward is a language model's logit of one token, or the difference of two tokens' logits.
 
-    Its config.json is that of any language model: only the id, `--family`, or the key that `assay convert` adds tells.
+    Its config.json is that of any language model: only the id or `--family` tells.
     """
 
     head_labels = 1
@@ -38,15 +38,12 @@ class LogitHead(Family):
         return tuple(vocabulary[token] for token in self.tokens(checkpoint))
 
     def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith(CAUSAL) or self.recognises(checkpoint)
+        return checkpoint.architecture.endswith(CAUSAL)
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.config.get(CONVERTED) == self.name  # as it is published, every language model looks like it
+        return False  # every language model looks like it
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        if self.recognises(checkpoint):
-            super().check(checkpoint, published, tensor_parallel)
-            return
         if checkpoint.tensors and "lm_head.weight" not in checkpoint.tensors:
             raise ModelError(
                 f"{checkpoint.folder} has no lm_head.weight, whose rows are the reward head: it can't be one of these "
@@ -60,13 +57,10 @@ class LogitHead(Family):
             if number >= share:
                 raise ModelError(
                     f"the reward is read by token {token!r}, id {number}, and with --tensor-parallel {tensor_parallel} the "
-                    f"first GPU has the output rows of ids below {share} alone. Write the head into a checkpoint of its own "
-                    f"once (assay convert {checkpoint.folder} FOLDER --family {self.name}), and score with that folder"
+                    f"first GPU has the output rows of ids below {share} alone; give a smaller --tensor-parallel"
                 )
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        if self.recognises(checkpoint):
-            return {}
         tokens = self.tokens(checkpoint)
         return {
             "architectures": [checkpoint.architecture.removesuffix(CAUSAL) + CLASSIFIER],

@@ -1,4 +1,4 @@
-"""What happens before an engine's first request: where its GPUs are, which engine is started, which checkpoint is converted.
+"""What happens before an engine's first request: where its GPUs are and which engine is started.
 
 Knows models and engines; nothing of requests and scores.
 """

@@ -205,7 +205,6 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         weights={},
         # An adapter makes other candidates of the same weights, so it is part of what the run is resumed as.
         hashes=checkpoint.hashes(adapter),
-        known_as=settings.policy,
         answer_tokens=settings.policy_max_tokens,
         adapter=adapter,
         chat_template=settings.policy_chat_template,

@@ -137,7 +137,7 @@ class _Commands(CommandGroup):
         "Score and filter": ("score", "ensemble", "cascade", "filter", "label-sample", "report", "diff", "status"),
         "Check and mend what is scored": ("verify", "retry"),
         "Sample and train": ("sample", "refine", "choose", "pairs", "export", "upload"),
-        "Choose and check models": ("models", "evaluate", "certify", "check", "convert", "plan"),
+        "Choose and check models": ("models", "evaluate", "certify", "check", "plan"),
         "Serve": ("serve",),
         "Run recipes, here or on a cluster": ("run", "submit", "schema"),
         "Shell": ("completion",),
@@ -147,10 +147,7 @@ class _Commands(CommandGroup):
         **dict.fromkeys(("sample", "refine", "choose", "pairs", "export", "upload"), "pipelines.cli.commands.sampling"),
         **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
         **dict.fromkeys(("submit", "schema"), "pipelines.cli.commands.submit"),
-        **{
-            name: f"pipelines.cli.commands.{name}"
-            for name in ("evaluate", "certify", "convert", "plan", "report", "diff", "status")
-        },
+        **{name: f"pipelines.cli.commands.{name}" for name in ("evaluate", "certify", "plan", "report", "diff", "status")},
         "serve": "deploy.command",
     }
 

@@ -223,6 +223,6 @@ def test_ids_beyond_the_first_share_of_the_vocabulary_are_refused() -> None:
     checkpoint = Checkpoint.find(locate(PRINCIPLE), None)
     family.check(checkpoint, tensor_parallel=2)
     with pytest.raises(
-        ModelError, match=r"token 'No', id 6, .*--tensor-parallel 160 .* ids below 6 .*assay convert .* --family principle"
+        ModelError, match=r"token 'No', id 6, .*--tensor-parallel 160 .* ids below 6 .*a smaller --tensor-parallel"
     ):
         family.check(checkpoint, tensor_parallel=160)

@@ -36,7 +36,6 @@ MODEL = RewardModel(
     512,
     {"score": 1.0},
     {"weights": "w", "template": "t", "tokenizer": "k", "config": "c"},
-    "m",
 )
 JSON_COLUMNS = pa.schema([(RECORD, pa.large_binary()), ("id", pa.int64())])
 PARQUET_COLUMNS = pa.schema([pa.field("x", pa.list_(pa.int8()), nullable=False), ("t", pa.timestamp("us", "UTC"))])
