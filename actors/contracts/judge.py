@@ -26,8 +26,14 @@ from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 8
+PARSER = 9
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
+DIGITS = 12
+"""Decimals of a reward that is made of grades.
+
+Weighted sums of equal grades differ in their last bits by the order of the terms: 5, 4, 3 and 5, 2, 5 have the mean 4, and
+come to 4.0 and 3.9999999999999996, which are no tie, and of which `reward >= 4` keeps one.
+"""
 OUR_OUTPUTS = ("reward_std", "judgements")
 """Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""
 STOP_OUTPUTS = ("votes_taken", "votes_settled")
@@ -331,7 +337,7 @@ class Judge(Family):
                 name: fmean(fmean(ballot.scores[name] for ballot in of_prompt) for of_prompt in ballots)
                 for name in ballots[0][0].scores
             }
-            reward = fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots)
+            reward = round(fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots), DIGITS)
             spread = deviation_of(votes)
             if record is not None:
                 scores |= record.as_scores()
@@ -354,14 +360,16 @@ class Judge(Family):
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-        return weighted_reward(scores, weights).reward
+        return round(weighted_reward(scores, weights).reward, DIGITS)
 
     def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
         # Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone.
         return weights.keys() <= scores.keys()
 
     def ballots(self, judgements: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
-        return [[weighted_reward(scores, weights) for scores in judgement.scores_of(at)] for judgement in judgements]
+        return [
+            [Reading(self.vote(scores, weights), scores) for scores in judgement.scores_of(at)] for judgement in judgements
+        ]
 
 
 def _records(judgements: Sequence[Judgement]) -> Mapping[int, PairwiseRecord]:

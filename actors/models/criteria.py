@@ -24,7 +24,7 @@ from typing import Any, Self
 from rapidfuzz.distance import OSA
 
 from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, Question, weighted_reward
-from actors.contracts.judge import OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
+from actors.contracts.judge import DIGITS, OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
 from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
@@ -158,10 +158,10 @@ def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> flo
     # `<=`: half of the votes don't pass a gate.
     if any(criterion.gate and values[criterion.name] <= _PASSED for criterion in criteria):
         return 0.0
-    # `fsum` is exact in any order, so a reward doesn't depend on that of the criteria.
+    # Rounded: of the weights 0.7, 0.1 and 0.2 the first two come to 0.7999999999999999.
     total = math.fsum(criterion.weight * values[criterion.name] for criterion in criteria)
     most = math.fsum(criterion.weight for criterion in criteria if criterion.weight > 0)
-    return min(1.0, max(0.0, total / most)) if most else 0.0
+    return min(1.0, max(0.0, round(total / most, DIGITS))) if most else 0.0
 
 
 def _golden(reference: str, reward: float) -> Golden:

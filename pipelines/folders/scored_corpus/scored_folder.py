@@ -171,7 +171,7 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
     counts, side = result["summary"], result["holds"]
     total = counts["kept"] if side == "kept" else counts["responses"] - counts["kept"]
     earlier = f"{source['kept']['about']}; then " if "kept" in source else ""
-    about = f"{earlier}{result['asked']}" if side == "kept" else f"{earlier}not {result['asked']}"
+    about = f"{earlier}{result['description']}" if side == "kept" else f"{earlier}not {result['description']}"
     # Of the whole document: a result that is made anew is read anew, also by workers that hold the earlier note.
     mark = hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
     first_parts = tuple(part for part in map(Part.parse, result["firsts"]) if part is not None)

@@ -70,7 +70,9 @@ def diff(settings: DiffSettings) -> Differences:
     first, second = (open_scored(folder, "diff", partial=settings.partial) for folder in (settings.first, settings.second))
     matching, numbers = matching_of(first, second), numbers_of(first, second, settings.numbers)
     within_row = first.manifest.columns.within_row or second.manifest.columns.within_row
-    same_model = _scale(first.manifest.identity) == _scale(second.manifest.identity)
+    # Of a cascade the rewards are of several models, and which one's a response has may differ between the folders.
+    is_staged = first.manifest.columns.staged or second.manifest.columns.staged
+    same_model = not is_staged and _scale(first.manifest.identity) == _scale(second.manifest.identity)
     compared = _Comparison(settings, first, second, matching.by, numbers, within_row, same_model)
     with matched.database() as connection:
         load(connection, {"first": first, "second": second}, matching, numbers, settings.choice)

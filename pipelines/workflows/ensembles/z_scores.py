@@ -33,6 +33,7 @@ from pipelines.folders.scored_corpus.databases import quoted
 from pipelines.settings.run_settings import CombineSettings
 
 _IS_SCORED = "r0 is not null"  # rewards are null for all members or for none
+_DIGITS = 12  # decimals of a z-score
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,10 @@ class Baselines:
         mean = f"(({' + '.join(f'z{number}' for number in self._members)}) / {len(self._members)})"
         squares = " + ".join(f"(z{number} - {mean}) * (z{number} - {mean})" for number in self._members)
         # Compared by the width of the rewards, not by their deviation: that would need a bound for each number of responses.
+        # Rounded: of two responses the z-scores are -0.7071 and 0.7071, and of two members that disagree they must cancel.
         z = self._for_each_member(
-            f"case when high{{0}} - low{{0}} > {SAME_REWARD} then (r{{0}} - mean{{0}}) / deviation{{0}} end as z{{0}}, "
+            f"case when high{{0}} - low{{0}} > {SAME_REWARD} "
+            f"then round((r{{0}} - mean{{0}}) / deviation{{0}}, {_DIGITS}) end as z{{0}}, "
             f"high{{0}} - r{{0}} <= {SAME_REWARD} as top{{0}}"
         )
         self._connection.execute(

@@ -112,6 +112,17 @@ def test_negative_weights_take_away_and_gates_must_be_passed() -> None:
         assert reward_of(criteria, values) == pytest.approx(reward)
 
 
+def test_rewards_of_decimal_weights_are_decimals() -> None:
+    """Binary sums come to 0.7999999999999999 and 0.30000000000000004: below a filter's 0.8, and no tie with 0.3."""
+    for weights, met, reward in (
+        ((0.7, 0.1, 0.2), "ab", 0.8),
+        ((0.7, 0.1, 0.2), "ac", 0.9),
+        ((0.1, 0.2, 0.3, 0.4), "ab", 0.3),
+    ):
+        criteria = [Criterion(name, "?", weight) for name, weight in zip("abcd", weights, strict=False)]
+        assert reward_of(criteria, {criterion.name: float(criterion.name in met) for criterion in criteria}) == reward
+
+
 def test_criteria_of_public_data_sets_are_read() -> None:
     healthbench = [
         {"criterion": "Names the dose", "points": 5, "tags": []},

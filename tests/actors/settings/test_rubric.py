@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from actors.contracts.judge import Judgement, Verdict
 from actors.engine.protocol import Generation
 from actors.errors import ModelError, SettingsError, Unreadable
 from actors.models.rubric import Rubric
-from actors.records import Reason
+from actors.records import Prompt, Reason
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
@@ -269,6 +270,21 @@ def test_several_groups_are_several_outputs() -> None:
     assert read(rubric, "a=3 s=9").scores == ({"accuracy": 3.0, "style": 9.0},)
     assert reason(rubric, "a=3 s=") is Reason.NO_VERDICT
     assert judge(rubric).card_weights() == {"accuracy": 0.5, "style": 0.5}
+
+
+def test_equal_means_of_several_grades_are_equal_rewards() -> None:
+    """Thirds summed one by one come to 3.9999999999999996 for some orders of the grades."""
+    triples = [(5, 4, 3), (5, 2, 5), (5, 5, 2), (2, 5, 5), (4, 4, 4)]
+    family = judge({**GRADE, "pattern": "(?P<a>[0-9]) (?P<b>[0-9]) (?P<c>[0-9])"})
+    weights = family.card_weights()
+    votes = [dict(zip("abc", map(float, triple), strict=True)) for triple in triples]
+    assert {family.vote(scores, weights) for scores in votes} == {4.0}
+    prompt = Prompt((1,), (0,))
+    readings = [
+        family.readings([Judgement(prompt, tuple(Verdict((scores,)) for scores in some))], [0], weights)[0].reward
+        for some in (votes, votes[::-1], votes[1:2])
+    ]
+    assert readings == [4.0, 4.0, 4.0]
 
 
 def test_the_winner_is_found_by_a_pattern() -> None:

@@ -218,6 +218,16 @@ def test_moves_of_one_model_are_in_its_unit_the_largest_first(tmp_path: Path) ->
     assert compare(second, first).moves[0]["move"] == 3.0
 
 
+def test_rewards_of_cascades_are_not_subtracted(tmp_path: Path) -> None:
+    """The large model judged row 0 in the first folder, and row 1 in the second."""
+    folders = corpus(tmp_path / "a", [101.0, 2.0, 103.0]), corpus(tmp_path / "b", [1.0, 102.0, 103.0])
+    for folder in folders:
+        rewrite_manifest(folder, columns=lambda columns: replace(columns, staged=True, within_row=True))
+    differences = compare(*folders)
+    assert (differences.unit, differences.same_model, differences.moves) == (None, False, [])
+    assert differences.numbers[0].largest_difference is None
+
+
 def test_two_models_are_compared_by_rank(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [1.0, 2.0, 3.0, 4.0])
     second = other_model(corpus(tmp_path / "b", [100.0, 400.0, 300.0, 300.0]))

@@ -1,5 +1,6 @@
 """What becomes of several models' rewards, against the same formulas by numpy; and members that don't go together."""
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -96,6 +97,20 @@ def test_a_prompt_with_one_response_has_no_z_scores(tmp_path: Path) -> None:
     assert {name: value for name, value in alone["scores"].items() if value is not None} == {
         "a": 1.0, "b": 2.0, "mean": 1.5, "min": 1.0, "spread": 1.0,
     }  # fmt: skip
+
+
+def test_members_that_disagree_on_two_responses_make_them_equal(tmp_path: Path) -> None:
+    """Of two responses the z-scores are 0.7071 and -0.7071, whatever the rewards' last bits are."""
+    draw = np.random.default_rng(7)
+    pairs = [[float(reward) for reward in draw.normal(size=2).astype(np.float32)] for _ in range(200)]
+    rows = [
+        row
+        for number, ((low, high), (worse, better)) in enumerate(itertools.pairwise(map(sorted, pairs)))
+        for row in to_prompt(f"p{number}", (low, better), (high, worse))
+    ]
+    members(tmp_path, rows, AB)
+    assert {row["reward"] for row in check(tmp_path, rows, AB)} == {0.0}
+    assert len({row["reward"] for row in check(tmp_path, rows, AB, combine="z-min")}) == 1
 
 
 def test_a_member_that_gives_all_the_same_reward_has_no_z_scores(tmp_path: Path) -> None:
