@@ -163,7 +163,7 @@ def test_a_judge_with_principles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "words"),
     [
         ({"promt": "x"}, "did you mean prompt"),
         ({"prompt": "{{ response"}, "not a valid Jinja template"),
@@ -173,13 +173,13 @@ def test_a_judge_with_principles(tmp_path: Path) -> None:
     ],
     ids=["name", "template", "pattern", "scale", "response"],
 )
-def test_a_rubric_with_a_mistake(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_rubric_with_a_mistake(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     rubric = {"prompt": "{{ conversation }}\n{{ response }}\nScore:", "pattern": "([1-5])", "low": 1, "high": 5} | change
     path = tmp_path / "rubric.yaml"
     path.write_text(yaml.safe_dump({name: value for name, value in rubric.items() if value is not None}))
     corpus = write(tmp_path / "c.jsonl", lines(rows(2)))
     message = refusal_of("score", corpus, tmp_path / "out", "--model", "tiny-r3", "--rubric", path, "--engine", "fake")
-    assert said in message
+    assert words in message
     assert "rubric.yaml" in message
 
 

@@ -123,7 +123,7 @@ def test_a_verdict_is_read_at_its_token_or_nowhere() -> None:
     judges: list[Judge] = [by_principle(), by_a_users_token()]
     for judge in judges:
         for case in final_judgement.CASES:
-            read = outcome(judge, case.said, 1)
+            read = outcome(judge, case.generation, 1)
             if isinstance(case.expected, Reason):
                 assert read == case.expected
             else:
@@ -354,22 +354,22 @@ RANKINGS = st.integers(4, 24).map(lambda quarters: quarters / 4)
 
 
 @given(GRADES, GRADES, RANKINGS)
-def test_in_the_other_order_grades_swap_and_margins_change_sign(one: float, other: float, ranking: float) -> None:
+def test_in_the_other_order_grades_swap_and_margins_change_sign(grade: float, other: float, ranking: float) -> None:
     written: Mapping[str, Callable[[float, float, float], str]] = {
         "genrm-boxed": lambda first, second, rank: boxed.both(f"{first}, {second}", f"{rank}"),
         "genrm-json": lambda first, second, rank: json_grades.grades(f"{first}", f"{second}", f"{rank}"),
     }
     for name, write in written.items():
-        there = JUDGES[name].verdict(answered_with(write(one, other, ranking)), 2)
-        back = JUDGES[name].verdict(answered_with(write(other, one, 7 - ranking)), 2)
+        there = JUDGES[name].verdict(answered_with(write(grade, other, ranking)), 2)
+        back = JUDGES[name].verdict(answered_with(write(other, grade, 7 - ranking)), 2)
         assert there == swapped(back)
-        assert [scores["score"] for scores in there.scores] == [one, other]
+        assert [scores["score"] for scores in there.scores] == [grade, other]
         assert there.merits == tuple(-merit for merit in back.merits)
         assert list(numbers(there, "margin")) == [-margin for margin in numbers(back, "margin")]
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "other"),
+    ("name", "answer", "other"),
     [
         ("rm-r1", answer_tag.A, answer_tag.B),
         ("r3-pairwise", rated.ONE, rated.TWO),
@@ -383,8 +383,8 @@ def test_in_the_other_order_grades_swap_and_margins_change_sign(one: float, othe
         ),
     ],
 )
-def test_in_the_other_order_the_other_wins(name: str, one: str, other: str) -> None:
-    assert JUDGES[name].verdict(answered_with(one), 2) == swapped(JUDGES[name].verdict(answered_with(other), 2))
+def test_in_the_other_order_the_other_wins(name: str, answer: str, other: str) -> None:
+    assert JUDGES[name].verdict(answered_with(answer), 2) == swapped(JUDGES[name].verdict(answered_with(other), 2))
 
 
 @given(st.lists(GRADES, min_size=2, max_size=6), st.randoms(use_true_random=False), st.booleans())

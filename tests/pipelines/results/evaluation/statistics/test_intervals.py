@@ -179,9 +179,9 @@ def test_items_of_one_prompt_are_no_independent_ones() -> None:
 def test_prompts_of_two_subsets_are_the_same_ones_and_equal_items_count_by_prompt() -> None:
     twice = {"a": np.arange(30, dtype=np.uint64), "b": np.arange(30, dtype=np.uint64)}
     right = cells(20, 30)["all"]
-    found = intervals.intervals({"a": right, "b": right}, False, BENCHMARK.measures, 0, twice)
-    assert found["a"] == (*intervals.wilson(20 / 30, 30), "Wilson"), "in a subset each stands once"
-    assert found["accuracy"].high - found["accuracy"].low == pytest.approx(0.33, abs=0.04), "as of 30, and not of 60"
+    results = intervals.intervals({"a": right, "b": right}, False, BENCHMARK.measures, 0, twice)
+    assert results["a"] == (*intervals.wilson(20 / 30, 30), "Wilson"), "in a subset each stands once"
+    assert results["accuracy"].high - results["accuracy"].low == pytest.approx(0.33, abs=0.04), "as of 30, and not of 60"
     all_right = {subset: cells(30, 30)["all"] for subset in twice}
     assert intervals.intervals(all_right, False, BENCHMARK.measures, 0, twice)["accuracy"][:2] == pytest.approx(
         intervals.wilson(1.0, 30)
