@@ -19,7 +19,7 @@ from actors.settings.rubric import RubricSettings
 from actors.text.reasoning import MARKS, Mark
 from actors.verdicts.verdict_token import difference
 from tests.dialects import answer_tag, boxed, final_judgement, json_grades, listwise, rated, rubric_readers
-from tests.dialects.final_judgement import MARK, NO, YES, made
+from tests.dialects.final_judgement import MARK, NO, YES, generate
 from tests.support.examples import examples
 from tests.support.forms import forms
 
@@ -158,7 +158,7 @@ WORDS = st.lists(st.sampled_from((" Yes", " No", *MARK, "\n", " well", ".", "<en
 @given(WORDS, LOGPROBS, LOGPROBS)
 def test_swapping_yes_and_no_negates(before: list[str], yes: float, no: float) -> None:
     tokens = (*before, *MARK, " Yes", "<end>")
-    generation = made(tokens, {-2: (yes, no)})
+    generation = generate(tokens, {-2: (yes, no)})
     result = difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO))
     assert result == -difference(generation, "".join(MARK), (" No", " Yes"), (NO, YES))
     assert result == max(yes, -50) - max(no, -50)
@@ -167,7 +167,7 @@ def test_swapping_yes_and_no_negates(before: list[str], yes: float, no: float) -
 
 @pytest.mark.parametrize("after", [(), ("\n",), ("\n", "\n")])
 def test_no_other_position_says_the_same(after: tuple[str, ...]) -> None:
-    generation = made(("Hm", *MARK, " Yes", *after, "<end>"), {})
+    generation = generate(("Hm", *MARK, " Yes", *after, "<end>"), {})
     numbers = [logprob[YES] - logprob[NO] for logprob in generation.logprobs]
     assert len(set(numbers)) == len(numbers), "so that a neighbour's would show"
     assert difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO)) == numbers[5]
@@ -175,7 +175,7 @@ def test_no_other_position_says_the_same(after: tuple[str, ...]) -> None:
 
 @given(WORDS)
 def test_a_text_in_tokens_has_a_finite_verdict_or_none(tokens: list[str]) -> None:
-    read = outcome(by_principle(), made(tuple(tokens), {}), 1)
+    read = outcome(by_principle(), generate(tuple(tokens), {}), 1)
     if isinstance(read, Verdict):
         text = "".join(tokens).replace("<end>", "").rstrip()
         assert text.endswith(("Final Judgement: Yes", "Final Judgement: No"))

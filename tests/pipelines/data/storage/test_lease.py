@@ -29,7 +29,7 @@ def take(folder: str) -> None:
         pass
 
 
-def written(folder: Path, holder: Holder) -> None:
+def write_lease(folder: Path, holder: Holder) -> None:
     folder.mkdir()
     (folder / LEASE).write_bytes(holder.content)
 
@@ -84,7 +84,7 @@ def test_what_a_process_held_that_was_killed_is_taken_over_at_once(tmp_path: Pat
 def test_what_a_holder_of_this_machine_has_lost_is_taken_over_at_once(
     change: Callable[[Holder], Holder], tmp_path: Path
 ) -> None:
-    written(tmp_path / "out", change(Holder.this_process()))
+    write_lease(tmp_path / "out", change(Holder.this_process()))
     take(str(tmp_path / "out"))
 
 
