@@ -146,13 +146,13 @@ FOREIGN = {
 
 def command_of(words: Sequence[str]) -> tuple[click.Command, list[str]]:
     """The command of `assay` that these words ask for, and what it gets."""
-    found: click.Command = cli
+    command: click.Command = cli
     rest = list(words)
-    while isinstance(found, click.Group) and rest and not rest[0].startswith("-"):
-        inner = found.get_command(click.Context(found), rest[0])
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        inner = command.get_command(click.Context(command), rest[0])
         assert inner is not None, f"there is no command {rest[0]}"
-        found, rest = inner, rest[1:]
-    return found, rest
+        command, rest = inner, rest[1:]
+    return command, rest
 
 
 def flags_of(command: click.Command) -> set[str]:
@@ -199,10 +199,10 @@ def check_command(words: Sequence[str]) -> None:
         case ["python", "-c", code]:
             ast.parse(code)
         case ["python", "-m", module, *rest]:
-            found = importlib.util.find_spec(module)
-            assert found is not None, f"there is no module {module}"
-            assert found.origin is not None
-            code = Path(found.origin).read_text()
+            spec = importlib.util.find_spec(module)
+            assert spec is not None, f"there is no module {module}"
+            assert spec.origin is not None
+            code = Path(spec.origin).read_text()
             assert [word for word in rest if word.startswith("--") and f'"{word}"' not in code] == []
         case ["make", target, *variables]:
             assert re.search(rf"^{target}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE), f"no target {target}"
@@ -323,7 +323,7 @@ def test_the_package_map_is_that_of_the_contracts() -> None:
         elif layer:
             layers[[*layers][-1]].append(layer)
     contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    assert layers == {one["containers"][0]: one["layers"] for one in contracts if "containers" in one}
+    assert layers == {contract["containers"][0]: contract["layers"] for contract in contracts if "containers" in contract}
 
 
 def test_the_journey_has_the_types_of_the_code() -> None:

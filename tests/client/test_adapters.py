@@ -224,11 +224,11 @@ def test_trl_awaits_what_stands_beside_an_asynchronous_reward() -> None:
 
 
 def test_trl_sends_the_tools_of_the_trainer_or_of_the_row(with_tools: float) -> None:
-    asked = ([QUESTION], [CALLED])
-    assert AssayReward(tools=[add])(*asked, tools=[None]) == pytest.approx([with_tools])
-    assert AssayReward(tools=TOOLS)(*asked) == pytest.approx([with_tools])
+    batch = ([QUESTION], [CALLED])
+    assert AssayReward(tools=[add])(*batch, tools=[None]) == pytest.approx([with_tools])
+    assert AssayReward(tools=TOOLS)(*batch) == pytest.approx([with_tools])
     for tools in (TOOLS, json.dumps(TOOLS)):
-        assert AssayReward()(*asked, tools=[tools]) == pytest.approx([with_tools])
+        assert AssayReward()(*batch, tools=[tools]) == pytest.approx([with_tools])
 
 
 @pytest.mark.usefixtures("by_reference")
@@ -409,9 +409,9 @@ def test_slime_gets_a_number_a_list_or_an_exception(seven: float) -> None:
 def test_slime_gets_no_number_for_a_text_with_turns_of_others(seven: float) -> None:
     custom_rm = importlib.import_module("assay_client.slime").custom_rm
     several, resumed = slime_sample("7", loss_mask=[1, 0, 1]), slime_sample("7", loss_mask=[0, 1])
-    own, custom = ({"custom_generate_function_path": path} for path in (None, "generate.py"))
+    built_in, custom = ({"custom_generate_function_path": path} for path in (None, "generate.py"))
     is_masked = {"mask_offpolicy_in_partial_rollout": True}
-    for args, sample in ((own, several), (custom, several), (custom | is_masked, resumed)):
+    for args, sample in ((built_in, several), (custom, several), (custom | is_masked, resumed)):
         with pytest.raises(NoReward, match="several_turns"):
             asyncio.run(custom_rm(slime_args(**args), sample))
     assert asyncio.run(custom_rm(slime_args(**is_masked), resumed)) == pytest.approx(seven)
@@ -475,8 +475,8 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     stub(monkeypatch, nemo_gym__base_resources_server=declared | {"SimpleResourcesServer": object})
     server = load(monkeypatch, "nemo_gym").AssayServer()
 
-    def verify(asked: Any, *output: dict[str, Any]) -> dict[str, Any]:
-        body = {"responses_create_params": {"input": asked}, "response": {"output": output}}
+    def verify(prompt: Any, *output: dict[str, Any]) -> dict[str, Any]:
+        body = {"responses_create_params": {"input": prompt}, "response": {"output": output}}
         answer: dict[str, Any] = asyncio.run(server.verify(BaseVerifyRequest.model_validate(body))).model_dump()
         return answer
 
@@ -484,8 +484,8 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
         return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
-    for asked in (QUESTION, "What is 3 + 4?"):
-        well = verify(asked, thought, reply("7"))
+    for prompt in (QUESTION, "What is 3 + 4?"):
+        well = verify(prompt, thought, reply("7"))
         assert well["reward"] == sum(well["reward_components"].values()) == pytest.approx(seven)
         assert (well["mask_sample"], well["failure_kind"], well["failure_reason"]) == (False, None, None)
     assert well["response"]["output"][1] == reply("7")
@@ -519,9 +519,9 @@ def test_a_rollout_is_the_conversation_that_the_endpoint_reads() -> None:
         ({"input": [{"role": "system", "content": "S"}, *QUESTION], "instructions": "S", "tools": []}, [steps[0]]),
         ({"input": [*QUESTION, steps[0], calls[0], answers[0]], "instructions": None}, [steps[1]]),
     ]
-    for asked, output in rollouts:
-        (truth,) = SHAPES["gym-rollout"].read({"responses_create_params": asked, "response": {"output": output}}).requests
-        read = _parse(Conversation.model_validate(read_rollout(asked, output))).request
+    for prompt, output in rollouts:
+        (truth,) = SHAPES["gym-rollout"].read({"responses_create_params": prompt, "response": {"output": output}}).requests
+        read = _parse(Conversation.model_validate(read_rollout(prompt, output))).request
         assert read is not None
         assert (read.context, read.tools) == (truth.context, truth.tools)
         assert read.responses[0].content == truth.responses[0].content

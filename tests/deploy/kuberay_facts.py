@@ -61,10 +61,10 @@ def facts(folder: Path) -> dict[str, Any]:
 
 def _spec(crd: Path) -> dict[str, Any]:
     versions = {version["name"]: version for version in yaml.safe_load(crd.read_text())["spec"]["versions"]}
-    return _kept(versions["v1"]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec")
+    return _keep(versions["v1"]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec")
 
 
-def _kept(schema: dict[str, Any], path: str) -> dict[str, Any]:
+def _keep(schema: dict[str, Any], path: str) -> dict[str, Any]:
     for end, name in _SAME.items():
         if path == end or path.endswith(f".{end}"):
             return {"$ref": f"{KUBERNETES}#/$defs/{name}"}
@@ -73,11 +73,11 @@ def _kept(schema: dict[str, Any], path: str) -> dict[str, Any]:
     kept: dict[str, Any] = {key: schema[key] for key in ("type", "enum", "minimum", "minItems", "required") if key in schema}
     if "properties" in schema:
         kept["additionalProperties"] = False
-        kept["properties"] = {name: _kept(item, f"{path}.{name}") for name, item in schema["properties"].items()}
+        kept["properties"] = {name: _keep(item, f"{path}.{name}") for name, item in schema["properties"].items()}
     elif "additionalProperties" in schema:
-        kept["additionalProperties"] = _kept(schema["additionalProperties"], path)
+        kept["additionalProperties"] = _keep(schema["additionalProperties"], path)
     if "items" in schema:
-        kept["items"] = _kept(schema["items"], f"{path}[]")
+        kept["items"] = _keep(schema["items"], f"{path}[]")
     return kept
 
 

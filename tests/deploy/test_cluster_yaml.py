@@ -121,7 +121,7 @@ class Metadata:
 
     def __init__(self) -> None:
         self.taken_at: datetime | None = None
-        self.asked = 0
+        self.request_count = 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -129,7 +129,7 @@ class Metadata:
                 self._answer(200, b"a-token")
 
             def do_GET(self) -> None:
-                outer.asked += 1
+                outer.request_count += 1
                 if self.headers["X-aws-ec2-metadata-token"] != "a-token":
                     self._answer(401, b"")
                 elif outer.taken_at is None:
@@ -191,7 +191,7 @@ def test_a_spot_worker_that_is_taken_gets_no_more_work(cluster: Any, metadata: M
         "0.1",
     ]
     with subprocess.Popen([*command, "--address", cluster.address, "--node-id", worker]) as watcher:
-        wait(lambda: metadata.asked >= 3)
+        wait(lambda: metadata.request_count >= 3)
         assert watcher.poll() is None, "nobody said that it is taken"
         assert not state.state.get_draining_nodes()
         metadata.taken_at = datetime.now(UTC) + timedelta(minutes=2)

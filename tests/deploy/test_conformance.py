@@ -173,7 +173,7 @@ def test_openais_client_lists_and_asks(client: openai.OpenAI) -> None:
         client.chat.completions.create(model=HEAD, messages=QUESTION)  # type: ignore[arg-type]
 
 
-def judged(text: str = "7") -> list[Any]:
+def build_messages(text: str = "7") -> list[Any]:
     return [
         *QUESTION,
         {"role": "principle", "content": "correctness"},
@@ -183,11 +183,11 @@ def judged(text: str = "7") -> list[Any]:
 
 
 def test_openais_client_streams_what_it_would_get_whole(client: openai.OpenAI, endpoint: str) -> None:
-    whole = client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0)
+    whole = client.chat.completions.create(model=JUDGE, messages=build_messages(), temperature=0)
     assert whole.choices[0].finish_reason == "stop"
     text = whole.choices[0].message.content or ""
 
-    pieces = list(client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0, stream=True))
+    pieces = list(client.chat.completions.create(model=JUDGE, messages=build_messages(), temperature=0, stream=True))
     words = "".join(choice.delta.content or "" for piece in pieces for choice in piece.choices)
     thought = "".join(getattr(choice.delta, "reasoning_content", "") or "" for piece in pieces for choice in piece.choices)
     assert words == text
@@ -195,9 +195,9 @@ def test_openais_client_streams_what_it_would_get_whole(client: openai.OpenAI, e
 
     async def ask_asynchronously() -> tuple[str, str]:
         async with openai.AsyncOpenAI(base_url=f"{endpoint}/v1", api_key="none") as async_client:
-            answer = await async_client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0)
+            answer = await async_client.chat.completions.create(model=JUDGE, messages=build_messages(), temperature=0)
             stream: AsyncIterator[Any] = await async_client.chat.completions.create(
-                model=JUDGE, messages=judged(), temperature=0, stream=True
+                model=JUDGE, messages=build_messages(), temperature=0, stream=True
             )
             parts = [choice.delta.content or "" async for piece in stream for choice in piece.choices]
             return answer.choices[0].message.content or "", "".join(parts)
@@ -237,7 +237,7 @@ def test_verl_reads_the_last_number(endpoint: str) -> None:
 def test_nemo_rl_reads_a_judges_verdict(client: openai.OpenAI) -> None:
     """Roles as NeMo-Gym sends them; then the JSON after the reasoning."""
     response = client.chat.completions.create(
-        model=JUDGE, messages=judged(), temperature=0.6, top_p=0.95, max_tokens=512, seed=3
+        model=JUDGE, messages=build_messages(), temperature=0.6, top_p=0.95, max_tokens=512, seed=3
     )
     text = response.choices[0].message.content or ""
     result = re.search(r"\{.*\}", text.rpartition("</think>")[2], re.DOTALL)

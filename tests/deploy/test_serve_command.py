@@ -87,11 +87,11 @@ def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path) -> None:
         "limits.max_requests=1",
     )
     with serving(*slow, log=log) as (address, process), ThreadPoolExecutor(1) as clients:
-        asked = clients.submit(answer, address)
+        future = clients.submit(answer, address)
         wait(lambda: httpx.get(f"{address}/v1/models", timeout=60).status_code == 429)  # it has the only place
         process.send_signal(signal.SIGINT)
         wait(lambda: "stopping" in log.read_text())
-        assert len(rewards(asked.result())) == 2
+        assert len(rewards(future.result())) == 2
         process.wait(120)
     assert "Traceback" not in log.read_text()
 

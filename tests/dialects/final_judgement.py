@@ -21,25 +21,25 @@ class Case(NamedTuple):
     """A text in tokens, and what it means: at which token from the right, and what comes of the numbers there."""
 
     name: str
-    said: Generation
+    generation: Generation
     expected: float | Reason
 
 
-def made(tokens: tuple[str, ...], numbers: Mapping[int, tuple[float, float]]) -> Generation:
+def generate(tokens: tuple[str, ...], numbers: Mapping[int, tuple[float, float]]) -> Generation:
     """A text of these tokens; `numbers` has log-probabilities of yes and no at some of them, counted from the right."""
     ids = tuple(_IDS.get(token, 1000 + len(token)) for token in tokens)
-    found = [{YES: -3.0 - at / 8, NO: -5.0 - at / 2} for at in range(len(ids))]
+    logprobs = [{YES: -3.0 - at / 8, NO: -5.0 - at / 2} for at in range(len(ids))]
     for at, (yes, no) in numbers.items():
-        found[at] = {YES: yes, NO: no}
-    return Generation("".join(tokens).replace("<end>", ""), ids, "stop", tuple(found), 0, len(ids))
+        logprobs[at] = {YES: yes, NO: no}
+    return Generation("".join(tokens).replace("<end>", ""), ids, "stop", tuple(logprobs), 0, len(ids))
 
 
 def good(name: str, *tokens: str, at: int = -2, yes: float = -0.25, no: float = -1.5, expected: float = 1.25) -> Case:
-    return Case(name, made(tokens, {at: (yes, no)}), expected)
+    return Case(name, generate(tokens, {at: (yes, no)}), expected)
 
 
 def bad(name: str, *tokens: str, reason: Reason = NONE) -> Case:
-    return Case(name, made(tokens, {}), reason)
+    return Case(name, generate(tokens, {}), reason)
 
 
 HM = ("So", " the", " sum", " is", " right", ".", "\n")

@@ -9,8 +9,8 @@ Case = tuple[str, str, int, Verdict | Reason]
 NONE, SEVERAL, OFF = Reason.NO_VERDICT, Reason.TWO_VERDICTS, Reason.OUT_OF_RANGE
 
 
-def grades(one: str, other: str, ranking: str) -> str:
-    return f'{{"score_1": {one}, "score_2": {other}, "ranking": {ranking}}}'
+def grades(grade: str, other: str, ranking: str) -> str:
+    return f'{{"score_1": {grade}, "score_2": {other}, "ranking": {ranking}}}'
 
 
 GOOD = grades("4", "2", "2")

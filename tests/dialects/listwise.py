@@ -12,12 +12,12 @@ def ranked(*scores_and_ranks: tuple[float, float], merits: tuple[float, ...]) ->
     return Verdict(tuple({"score": score, "rank": rank} for score, rank in scores_and_ranks), merits)
 
 
-def three(one: str, two: str, third: str, order: str = '["model-2", "model-3", "model-1"]') -> str:
-    return f'{{"scores": {{"model-1": {one}, "model-2": {two}, "model-3": {third}}}, "best-to-worst": {order}}}'
+def three(first: str, second: str, third: str, order: str = '["model-2", "model-3", "model-1"]') -> str:
+    return f'{{"scores": {{"model-1": {first}, "model-2": {second}, "model-3": {third}}}, "best-to-worst": {order}}}'
 
 
-def pair(one: str, two: str, order: str = '["model-1", "model-2"]') -> str:
-    return f'{{"scores": {{"model-1": {one}, "model-2": {two}}}, "best-to-worst": {order}}}'
+def pair(first: str, second: str, order: str = '["model-1", "model-2"]') -> str:
+    return f'{{"scores": {{"model-1": {first}, "model-2": {second}}}, "best-to-worst": {order}}}'
 
 
 def quoted(text: str, mark: str) -> str:

@@ -58,12 +58,12 @@ def scored(score: float) -> Verdict:
     return Verdict(({"score": score},))
 
 
-def sides(one: float, other: float) -> Verdict:
-    return Verdict(({"score": one}, {"score": other}), (one, other))
+def sides(score: float, other: float) -> Verdict:
+    return Verdict(({"score": score}, {"score": other}), (score, other))
 
 
-def won(one: float, other: float) -> Verdict:
-    return Verdict(({"win": one}, {"win": other}), (one, other))
+def won(win: float, other: float) -> Verdict:
+    return Verdict(({"win": win}, {"win": other}), (win, other))
 
 
 WHOLE: tuple[Case, ...] = (

@@ -91,13 +91,13 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-def dribble(one: socket.socket, content: bytes, pause_s: float) -> int:
+def dribble(connection: socket.socket, content: bytes, pause_s: float) -> int:
     """Send each byte by itself until there is an answer; how many there were."""
-    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for sent, byte in enumerate(content):
-        if select.select([one], [], [], pause_s)[0]:
+        if select.select([connection], [], [], pause_s)[0]:
             return sent
-        one.send(bytes([byte]))
+        connection.send(bytes([byte]))
     return len(content)
 
 

@@ -203,24 +203,24 @@ def test_the_log_is_whole_though_the_connection_goes_silent_and_breaks(tmp_path:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({}, "Missing authentication token"),
         ({"RAY_AUTH_MODE": "token"}, "couldn't find an authentication token"),
         ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "wr0ng"}, "Invalid authentication token"),
     ],
 )
-def test_without_the_token_nothing_is_taken(tmp_path: Path, given: dict[str, str], told: str) -> None:
+def test_without_the_token_nothing_is_taken(tmp_path: Path, given: dict[str, str], message: str) -> None:
     recipe(tmp_path, {"engine": "fake"})
     before = job("")
     stranger = environment(RAY_API_SERVER_ADDRESS=ADDRESS, **given)
     ours = command(BIN / "assay", "submit", "recipe.yaml", cwd=tmp_path, env=stranger)
     assert ours.returncode == 2
-    assert told in ours.stderr
+    assert message in ours.stderr
     assert "Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN" in ours.stderr
     rays = command("ray", "job", "submit", "--", "true", env=stranger)
     assert rays.returncode == 1
-    assert told in rays.stderr
+    assert message in rays.stderr
     assert "wr0ng" not in ours.stdout + ours.stderr
     assert len(job("")) == len(before)
 
@@ -230,7 +230,7 @@ FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("inputs", "engine", "code", "told"),
+    ("inputs", "engine", "code", "message"),
     [
         ("/nowhere/*.jsonl", {"engine": "fake"}, 2, "no file, folder or pattern match for /nowhere/*.jsonl"),
         (
@@ -241,11 +241,11 @@ FAILING = {"engine": "fake", "engine_args": {"latency_s": 0.5}, "request_timeout
         ),
     ],
 )
-def test_exit_codes_come_through(tmp_path: Path, inputs: str, engine: dict[str, Any], code: int, told: str) -> None:
+def test_exit_codes_come_through(tmp_path: Path, inputs: str, engine: dict[str, Any], code: int, message: str) -> None:
     recipe(tmp_path, engine, inputs)
     with following(tmp_path, "--submission-id", f"code-{code}") as submitted:
         assert submitted.ended() == code, submitted.out + submitted.err
-    assert told in submitted.out
+    assert message in submitted.out
     more = (
         f". What is written stays. To resume:\n  assay submit recipe.yaml --address {ADDRESS}\n"
         if code == 3

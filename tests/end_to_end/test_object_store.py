@@ -39,9 +39,9 @@ def contents(s3: Any, place: str, name: str) -> dict[str, bytes]:
     return {path.rsplit("/", 1)[1]: s3.cat_file(path) for path in s3.glob(f"{place}/{name}")}
 
 
-def numbers(found: dict[str, Any]) -> dict[str, Any]:
+def numbers(results: dict[str, Any]) -> dict[str, Any]:
     """What a run found, less how long it took."""
-    return {name: value for name, value in found.items() if name != "work"}
+    return {name: value for name, value in results.items() if name != "work"}
 
 
 @pytest.mark.long

@@ -43,7 +43,7 @@ def preferences(count: int) -> list[dict[str, Any]]:
     return [{"id": f"p{number}", "prompt": f"What is {number} + 1?", **pair} for number, pair in enumerate(pairs)]
 
 
-def written(folder: Path) -> list[dict[str, Any]]:
+def read_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows that a command wrote as JSONL."""
     files = sorted(folder.glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
@@ -65,7 +65,7 @@ def test_a_labelled_preference_corpus(tmp_path: Path) -> None:
     assert 0 < labels["agree"] < 40, "made-up rewards agree with some labels"
     made_up = sets("labels=agree", "fake_ok=true")
     counts = summary("pairs", tmp_path / "scored", tmp_path / "pairs", "--for", "trl", *made_up)
-    pairs = written(tmp_path / "pairs")
+    pairs = read_rows(tmp_path / "pairs")
     assert len(pairs) == counts["rows"] == labels["agree"]
     assert {pair["id"] for pair in pairs} <= {f"p{number}" for number in range(40)}, "columns of the input come along"
 
@@ -77,7 +77,7 @@ def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
     counts = summary("score", corpus, tmp_path / "scored", *sets("corpus.turns=all"), *FAKE)
     assert counts["rows"] == 30 < counts["responses"]
     kept = summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-fraction", 0.5, "--rows", "responses")
-    responses = written(tmp_path / "kept")
+    responses = read_rows(tmp_path / "kept")
     assert len(responses) == kept["kept"] == round(counts["scored"] / 2)
     assert all(row["prompt"][-1]["role"] == "user" and row["response"].startswith("assistant") for row in responses)
     whole = run_here("filter", tmp_path / "scored", tmp_path / "whole", "--top-fraction", 0.5)
@@ -147,7 +147,7 @@ def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableE
     assert counts["scored"] == 12 * 8, "what failed for a time was drawn again"
     assert counts["reasons"] == {"endpoint_refused": 8}, "what is refused each time has failed, and is counted"
     summary("choose", tmp_path / "drawn", tmp_path / "best", "--strategy", "best", "--per", "row")
-    best = written(tmp_path / "best")
+    best = read_rows(tmp_path / "best")
     assert [row["id"] for row in best] == list(range(12)), "each prompt's best, with the input's own columns"
     assert summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged)["scored"] == 12 * 8
 
@@ -163,7 +163,7 @@ def test_a_judge_with_principles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "words"),
     [
         ({"promt": "x"}, "did you mean prompt"),
         ({"prompt": "{{ response"}, "not a valid Jinja template"),
@@ -173,13 +173,13 @@ def test_a_judge_with_principles(tmp_path: Path) -> None:
     ],
     ids=["name", "template", "pattern", "scale", "response"],
 )
-def test_a_rubric_with_a_mistake(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_rubric_with_a_mistake(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     rubric = {"prompt": "{{ conversation }}\n{{ response }}\nScore:", "pattern": "([1-5])", "low": 1, "high": 5} | change
     path = tmp_path / "rubric.yaml"
     path.write_text(yaml.safe_dump({name: value for name, value in rubric.items() if value is not None}))
     corpus = write(tmp_path / "c.jsonl", lines(rows(2)))
     message = refusal_of("score", corpus, tmp_path / "out", "--model", "tiny-r3", "--rubric", path, "--engine", "fake")
-    assert said in message
+    assert words in message
     assert "rubric.yaml" in message
 
 

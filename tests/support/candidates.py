@@ -192,10 +192,10 @@ def _corpus(
     steps: bool = False,
     votes: bool = False,
     texts: Sequence[str] = (),
-    own: Mapping[str, pa.Array] | None = None,
+    columns_beside: Mapping[str, pa.Array] | None = None,
     **more: Any,
 ) -> str:
-    whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows), **(own or {})})
+    whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows), **(columns_beside or {})})
     columns = Columns(whole.schema, outputs, prefix, steps=steps, votes=votes, drawn=shape.unanswered, text=bool(texts))
     parts = Parts(str(folder), RUN)
     parts.create()

@@ -37,7 +37,7 @@ class Judge:
 
     def __init__(self, fault: Fault = lambda text, times: None) -> None:
         self._fault, self._lock = fault, threading.Lock()
-        self.asked = Counter[str]()
+        self.requests = Counter[str]()
         self.answered = Counter[str]()
         self.bodies: list[dict[str, Any]] = []
         self.fingerprint = "fp_1"
@@ -61,8 +61,8 @@ class Judge:
         rated = _RATED.search(body["messages"][-1]["content"])
         text = rated[1] if rated else ""
         with self._lock:
-            times = self.asked[text]
-            self.asked[text] += 1
+            times = self.requests[text]
+            self.requests[text] += 1
             self.bodies.append(body)
         fault = self._fault(text, times)
         if fault is None:

@@ -158,8 +158,8 @@ class JudgeContract:
 
     def test_reading_what_it_thought_would_be_noticed(self, judged: list[Judged]) -> None:
         """Each of these judges begins with a draft of a verdict, which is always the same."""
-        answered = self.reread(judged, lambda said: said.text)
-        thought = self.reread(judged, lambda said: said.text.partition("<think>")[2].rpartition("</think>")[0])
+        answered = self.reread(judged, lambda answer: answer.text)
+        thought = self.reread(judged, lambda answer: answer.text.partition("<think>")[2].rpartition("</think>")[0])
         assert answered >= RIGHT - 0.02
         assert thought < NOTICED
         assert thought < answered

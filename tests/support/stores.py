@@ -40,19 +40,19 @@ class CountingScorer:
             for request in requests
         ]
 
-    def _score(self, asked: RenderedRequest, position: int) -> Score:
-        prompts = [prompt for prompt in asked.prompts if position in prompt.response_positions]
+    def _score(self, rendered: RenderedRequest, position: int) -> Score:
+        prompts = [prompt for prompt in rendered.prompts if position in prompt.response_positions]
         tokens = sum(len(prompt.ids) for prompt in prompts)
         if any(self.fails in prompt.ids for prompt in prompts):
             return Score.failed(Reason.ENGINE_TIMEOUT, tokens)
         reward = math.sin(sum(sum(prompt.ids) + prompt.response_positions.index(position) for prompt in prompts))
-        shown = tuple(asked.responses[index].name for index in prompts[0].response_positions)
+        shown = tuple(rendered.responses[index].name for index in prompts[0].response_positions)
         return Score(
             Status.SCORED,
             reward=reward,
             scores={"help": reward / 3, "zero": -0.0},
             prompt_tokens=tokens,
-            truncated=asked.responses[position].truncated,
+            truncated=rendered.responses[position].truncated,
             steps=(reward, 1e-300),
             votes=(0.1 + 0.2, reward),
             completion_tokens=7,

@@ -316,8 +316,8 @@ def test_an_adapter_with_a_template_of_its_own_is_refused(adapter: Path, files: 
             continue
         with pytest.raises(ModelError, match=r"another chat template than .*genrm-principle.*: say with --chat-template"):
             resolve()
-    said = ModelSettings(model=str(JUDGE), adapter=str(adapter), family="r3", chat_template=TEMPLATE)
-    assert resolve_model(said, RenderSettings()).chat_template == TEMPLATE
+    model_settings = ModelSettings(model=str(JUDGE), adapter=str(adapter), family="r3", chat_template=TEMPLATE)
+    assert resolve_model(model_settings, RenderSettings()).chat_template == TEMPLATE
 
 
 def test_a_template_that_cant_be_read_is_refused(adapter: Path) -> None:

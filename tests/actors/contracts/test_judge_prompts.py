@@ -33,8 +33,8 @@ def prompt(*turns: str) -> str:
     return "<s>" + "".join(turns) + "<|start|>assistant\n\n"
 
 
-def reasons(found: Any) -> list[Reason | None]:
-    return [response.reason for response in found.responses]
+def reasons(result: Any) -> list[Reason | None]:
+    return [response.reason for response in result.responses]
 
 
 # The text.

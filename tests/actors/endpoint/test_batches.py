@@ -36,7 +36,7 @@ def test_all_prompts_go_out_as_one_file() -> None:
     assert (len(api.batches), set(api.sent.values())) == (1, {1})
     bodies = [json.loads(line)["body"] for line in api.files["file-0"].splitlines()]
     assert all("max_completion_tokens" in body and "max_tokens" not in body for body in bodies), "newer models take no other"
-    assert not api.asked, "nothing by the dearer way, not even the preflight"
+    assert not api.requests, "nothing by the dearer way, not even the preflight"
 
 
 def test_a_line_that_failed_for_the_moment_is_sent_again_and_a_refused_one_isnt() -> None:

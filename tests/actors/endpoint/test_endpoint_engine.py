@@ -43,7 +43,7 @@ def test_a_mistake_in_key_or_name_is_told_before_the_first_row(status: int) -> N
     judge = Judge(lambda text, times: status)
     with listening(judge.app) as address, pytest.raises(EndpointError, match=f"answers {status}"):
         ask(address, "a", "b")
-    assert judge.asked == {"": 1}
+    assert judge.requests == {"": 1}
 
 
 def test_settings_that_an_endpoint_calls_otherwise_or_lacks_are_learned_by_the_preflight() -> None:

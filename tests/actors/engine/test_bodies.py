@@ -86,9 +86,9 @@ def prompts() -> list[list[int]]:
 def test_a_body_gives_the_rewards_of_transformers(name: str, tmp_path: Path) -> None:
     import torch
 
-    model, asked = write(name, tmp_path), prompts()
+    model, prompt_ids = write(name, tmp_path), prompts()
     with torch.inference_mode():
-        expected = [model.score(model.model(torch.tensor([ids])).last_hidden_state)[0, :, 0] for ids in asked]
+        expected = [model.score(model.model(torch.tensor([ids])).last_hidden_state)[0, :, 0] for ids in prompt_ids]
     checkpoint = Checkpoint.find(str(tmp_path), None)
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [f"{name}ForSequenceClassification"]
     assert (checkpoint.labels, checkpoint.causal, FAMILY.recognises(checkpoint)) == (1, True, True)
@@ -97,8 +97,8 @@ def test_a_body_gives_the_rewards_of_transformers(name: str, tmp_path: Path) -> 
         engine = start_vllm(tmp_path, task, hf_overrides=overrides, engine_args=ENGINE_ARGS.get(name, {}))
         try:
             for _ in range(2):  # the second time with a prefix cache
-                places: Sequence[Any] = [None if task is Task.CLASSIFY else range(len(ids)) for ids in asked]
-                pooled = ask_all(engine, [engine.pool(ids, at) for ids, at in zip(asked, places, strict=True)])
+                places: Sequence[Any] = [None if task is Task.CLASSIFY else range(len(ids)) for ids in prompt_ids]
+                pooled = ask_all(engine, [engine.pool(ids, at) for ids, at in zip(prompt_ids, places, strict=True)])
                 for answer, outputs in zip(pooled, expected, strict=True):
                     rows = torch.tensor(answer.rows)[:, 0]
                     assert (rows - outputs[-len(rows) :]).abs().max() <= 1e-4

@@ -44,8 +44,8 @@ class TestTinyAttributes(Contract):
     wrong = WRONG
     subtle = frozenset({"coherence and complexity swapped"})  # their weights are almost the same
 
-    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
-        return [list(self.tokenizer(nemo_text(as_dicts(asked)), add_special_tokens=False)["input_ids"])]
+    def ids(self, score_request: ScoreRequest) -> Sequence[list[int]]:
+        return [list(self.tokenizer(nemo_text(as_dicts(score_request)), add_special_tokens=False)["input_ids"])]
 
     def outputs(self, ids: Any) -> Any:
         model = transformers_model("attributes", "AutoModelForSequenceClassification")

@@ -107,14 +107,14 @@ def _by_two_model(contract: JudgeContract) -> RewardModel:
     return resolve_model(ModelSettings(model=contract.model, read=SEVERAL, judge=contract.judge), RenderSettings())
 
 
-def _by_two_rendered(contract: JudgeContract, asked: Sequence[Judgement]) -> list[RenderedRequest]:
-    return Renderer(_by_two_model(contract), RenderSettings()).render([request_of(item) for item in asked])
+def _by_two_rendered(contract: JudgeContract, judgements: Sequence[Judgement]) -> list[RenderedRequest]:
+    return Renderer(_by_two_model(contract), RenderSettings()).render([request_of(item) for item in judgements])
 
 
-def _by_two(contract: JudgeContract, engine: Engine, asked: Sequence[Judgement]) -> list[Judged]:
-    rendered = _by_two_rendered(contract, asked)
+def _by_two(contract: JudgeContract, engine: Engine, judgements: Sequence[Judgement]) -> list[Judged]:
+    rendered = _by_two_rendered(contract, judgements)
     scores = scorer_of(_by_two_model(contract), engine).score_block(rendered)
-    return [Judged(*result) for result in zip(asked, rendered, scores, strict=True)]
+    return [Judged(*result) for result in zip(judgements, rendered, scores, strict=True)]
 
 
 def by_transformers(judged: Sequence[Judged]) -> list[torch.Tensor]:

@@ -30,8 +30,8 @@ def outputs() -> Reference:
 class TestTinyInternLM2(Contract):
     model = MODEL
 
-    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
-        (ids,) = super().ids(asked)
+    def ids(self, score_request: ScoreRequest) -> Sequence[list[int]]:
+        (ids,) = super().ids(score_request)
         return [[*ids, REWARD_TOKEN]]
 
     def outputs(self, ids: Any) -> Any:

@@ -46,8 +46,8 @@ class TestTinyMathRM(Contract):
     wrong = WRONG
     subtle = frozenset({"without the system turn"})
 
-    def ids(self, asked: ScoreRequest) -> Sequence[list[int]]:
-        turns = as_dicts(asked)
+    def ids(self, score_request: ScoreRequest) -> Sequence[list[int]]:
+        turns = as_dicts(score_request)
         if turns[0]["role"] != "system":
             turns.insert(0, {"role": "system", "content": SYSTEM})
         return [list(self.tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False))]

@@ -58,8 +58,8 @@ def engine(model: RewardModel) -> Iterator[Engine]:
         yield started
 
 
-def with_reference(asked: ScoreRequest, text: str | None) -> ScoreRequest:
-    return replace(asked, fields={} if text is None else {"reference": text})
+def with_reference(item: ScoreRequest, text: str | None) -> ScoreRequest:
+    return replace(item, fields={} if text is None else {"reference": text})
 
 
 def requests() -> list[ScoreRequest]:
@@ -68,7 +68,7 @@ def requests() -> list[ScoreRequest]:
     plain = conversations()
     several = request(system("Be brief."), user("What is 1 + 1?"), assistant("2"), user("And 3 + 4?"), to="7\n")
     texts = [rng.choice(plain).responses[0].content for _ in plain] + ['[1, 2] and "Ärger"\n']
-    ours = [with_reference(asked, text) for asked, text in zip([*plain, several], texts, strict=True)]
+    ours = [with_reference(item, text) for item, text in zip([*plain, several], texts, strict=True)]
     of_readme = [
         replace(golden.request, responses=(response,))
         for known in Polar().models
@@ -79,9 +79,9 @@ def requests() -> list[ScoreRequest]:
     return ours + of_readme
 
 
-def authors_ids(tokenizer: Any, asked: ScoreRequest, *, newline: str = "\n", begin: bool = True) -> list[int]:
+def authors_ids(tokenizer: Any, item: ScoreRequest, *, newline: str = "\n", begin: bool = True) -> list[int]:
     """As their client encodes three texts, and their server the one that comes of them."""
-    parts = "\n".join(turn.content for turn in asked.context), asked.fields["reference"], asked.responses[0].content
+    parts = "\n".join(turn.content for turn in item.context), item.fields["reference"], item.responses[0].content
     decoded = []
     for part in parts:
         ids = tokenizer.encode(part, add_special_tokens=True)
@@ -93,10 +93,10 @@ def authors_ids(tokenizer: Any, asked: ScoreRequest, *, newline: str = "\n", beg
     return list(ids)
 
 
-def scored(model: RewardModel, engine: Engine, asked: Sequence[ScoreRequest]) -> list[float]:
-    rendered = Renderer(model, RenderSettings()).render(asked)
+def scored(model: RewardModel, engine: Engine, items: Sequence[ScoreRequest]) -> list[float]:
+    rendered = Renderer(model, RenderSettings()).render(items)
     scores = [score for (score,) in HeadScorer(model.family, model.weights, engine).score_block(rendered)]
-    assert [score.reason for score in scores] == [None] * len(asked)
+    assert [score.reason for score in scores] == [None] * len(items)
     return [score.reward for score in scores if score.reward is not None]
 
 
@@ -104,16 +104,16 @@ def test_it_gives_the_numbers_of_transformers_for_the_authors_text(folder: Path,
     from transformers import PreTrainedTokenizerFast
 
     tokenizer, outputs = PreTrainedTokenizerFast.from_pretrained(folder), reference("internlm2")
-    asked = requests()
-    rewards = scored(model, engine, asked)
+    items = requests()
+    rewards = scored(model, engine, items)
     assert max(rewards) - min(rewards) > 10 * NOTICED
 
     def off(ids: Callable[[ScoreRequest], list[int]], position: int = -1) -> float:
-        pairs = zip(rewards, asked, strict=True)
+        pairs = zip(rewards, items, strict=True)
         return max(abs(reward - outputs(ids(item))[position].item()) for reward, item in pairs)
 
     difference = off(lambda item: authors_ids(tokenizer, item))
-    print(f"largest difference over {len(asked)}: {difference:.1e}")
+    print(f"largest difference over {len(items)}: {difference:.1e}")
     assert difference <= TOLERANCE
     assert off(lambda item: authors_ids(tokenizer, item), -2) > NOTICED
     assert off(lambda item: authors_ids(tokenizer, item, newline="")) > NOTICED
@@ -121,10 +121,10 @@ def test_it_gives_the_numbers_of_transformers_for_the_authors_text(folder: Path,
     assert off(lambda item: authors_ids(tokenizer, swapped(item))) > NOTICED
 
 
-def swapped(asked: ScoreRequest) -> ScoreRequest:
-    (response,) = asked.responses
-    turned = replace(response, content=asked.fields["reference"])
-    return replace(asked, responses=(turned,), fields={"reference": response.content})
+def swapped(item: ScoreRequest) -> ScoreRequest:
+    (response,) = item.responses
+    turned = replace(response, content=item.fields["reference"])
+    return replace(item, responses=(turned,), fields={"reference": response.content})
 
 
 def test_its_self_test_asks_with_a_reference(model: RewardModel, engine: Engine) -> None:
@@ -135,15 +135,15 @@ def test_its_self_test_asks_with_a_reference(model: RewardModel, engine: Engine)
 
 def test_a_list_of_messages_is_read_as_their_texts(model: RewardModel) -> None:
     """As in POLAR's own files."""
-    renderer, asked = Renderer(model, RenderSettings()), request(user("Name a city."), to="Rome")
+    renderer, item = Renderer(model, RenderSettings()), request(user("Name a city."), to="Rome")
     turns = [{"role": "assistant", "content": "Let me think."}, {"role": "assistant", "content": "Paris"}]
     for written, text in ((turns, "Let me think.\nParis"), (turns[1], "Paris")):
-        listed, plain = renderer.render([with_reference(asked, json.dumps(written)), with_reference(asked, text)])
+        listed, plain = renderer.render([with_reference(item, json.dumps(written)), with_reference(item, text)])
         assert ids_of(listed) == ids_of(plain)
 
 
 @pytest.mark.parametrize(
-    ("asked", "text", "reason"),
+    ("item", "text", "reason"),
     [
         (request(user("Hi"), to="7"), None, Reason.NO_REFERENCE),
         (request(user("Hi"), to="7"), " \n", Reason.NO_REFERENCE),
@@ -162,9 +162,9 @@ def test_a_list_of_messages_is_read_as_their_texts(model: RewardModel) -> None:
     ],
 )
 def test_what_it_wasnt_trained_to_read_has_a_reason(
-    model: RewardModel, asked: ScoreRequest, text: str | None, reason: Reason | None
+    model: RewardModel, item: ScoreRequest, text: str | None, reason: Reason | None
 ) -> None:
-    (rendered,) = Renderer(model, RenderSettings()).render([with_reference(asked, text)])
+    (rendered,) = Renderer(model, RenderSettings()).render([with_reference(item, text)])
     assert reason_of(rendered) is reason
 
 

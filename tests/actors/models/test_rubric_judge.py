@@ -47,9 +47,9 @@ VERDICT = {
 }
 
 
-def single(asked: Iterator[Judgement]) -> list[Judgement]:
+def single(items: Iterator[Judgement]) -> list[Judgement]:
     """Those about a single question and one response, without a system turn."""
-    return [item for item in asked if len(item.case.context) == 1 and len(item.case.answers) == 1][:COUNT]
+    return [item for item in items if len(item.case.context) == 1 and len(item.case.answers) == 1][:COUNT]
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,9 @@ def r3() -> Iterator[Engine]:
         yield engine
 
 
-def scored(engine: Engine, asked: Sequence[Judgement], **judge: object) -> list[Score]:
+def scored(engine: Engine, items: Sequence[Judgement], **judge: object) -> list[Score]:
     model = judge_model(**{"temperature": 0, "trace": True, **judge})  # type: ignore[arg-type]
-    rendered = Renderer(model, RenderSettings()).render([request_of(item) for item in asked])
+    rendered = Renderer(model, RenderSettings()).render([request_of(item) for item in items])
     return [score for (score,) in scorer_of(model, engine).score_block(rendered)]
 
 

@@ -35,7 +35,7 @@ SHAPE = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"),
+    ("kind", "fields"),
     [
         # Skywork-Reward-Gemma-2-27B: soft caps, a sliding window in every other layer, and norms that add one.
         pytest.param("Gemma2", {"sliding_window": 64, "query_pre_attn_scalar": 32}, marks=pytest.mark.long),
@@ -45,10 +45,10 @@ SHAPE = {
         pytest.param("Qwen2", {}, marks=pytest.mark.long),
     ],
 )
-def test_other_architectures_give_the_numbers_of_transformers(tmp_path: Path, kind: str, own: dict[str, Any]) -> None:
+def test_other_architectures_give_the_numbers_of_transformers(tmp_path: Path, kind: str, fields: dict[str, Any]) -> None:
     """With random weights: what is compared is the arithmetic."""
     torch.manual_seed(4)
-    config = getattr(transformers, f"{kind}Config")(**SHAPE, **own)
+    config = getattr(transformers, f"{kind}Config")(**SHAPE, **fields)
     model = getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
     with torch.no_grad():
         for weight in model.parameters():

@@ -62,8 +62,8 @@ def tokenizer(model: str | Path) -> Any:
     return AutoTokenizer.from_pretrained(locate(str(model)))
 
 
-def render(model: str, one: ScoreRequest) -> RenderedRequest:
-    return shared(model).render([one])[0]
+def render(model: str, score_request: ScoreRequest) -> RenderedRequest:
+    return shared(model).render([score_request])[0]
 
 
 def text_of(model: str | Path, rendered: RenderedRequest) -> str:
@@ -95,10 +95,10 @@ def conversations() -> list[ScoreRequest]:
 
 
 def test_attributes_ask_with_the_text_of_nemo_and_without_the_rows_own_system_turn() -> None:
-    asked = request(
+    score_request = request(
         system("Be rude."), user("What is 1 + 1?"), assistant("2"), user("Sure?\n"), to="  Yes, it is *2*.\n\nAlways."
     )
-    assert text_of(ATTRIBUTES, render(ATTRIBUTES, asked)) == (
+    assert text_of(ATTRIBUTES, render(ATTRIBUTES, score_request)) == (
         "<extra_id_0>System\n"
         "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
         "and polite answers to the user's questions.\n"
@@ -111,9 +111,9 @@ def test_attributes_ask_with_the_text_of_nemo_and_without_the_rows_own_system_tu
 
 
 def test_scalar_asks_as_the_checkpoints_own_template_does() -> None:
-    asked = conversations()
-    expected = [tokenizer(SCALAR).apply_chat_template(as_dicts(one), tokenize=True, return_dict=False) for one in asked]
-    assert [ids_of(rendered) for rendered in shared(SCALAR).render(asked)] == expected
+    items = conversations()
+    expected = [tokenizer(SCALAR).apply_chat_template(as_dicts(item), tokenize=True, return_dict=False) for item in items]
+    assert [ids_of(rendered) for rendered in shared(SCALAR).render(items)] == expected
 
 
 def test_there_is_one_beginning_and_the_last_token_is_where_the_reward_is() -> None:
@@ -133,10 +133,10 @@ def test_there_is_one_beginning_and_the_last_token_is_where_the_reward_is() -> N
 
 
 def test_results_are_in_the_order_of_the_requests_and_the_same_as_alone() -> None:
-    asked = conversations()
+    items = conversations()
     bad = request(user("Hi"), to="<|end|>")
-    mixed = [one for good in asked for one in (good, bad)]
-    assert shared(SCALAR).render(mixed) == [render(SCALAR, one) for one in mixed]
+    mixed = [item for good in items for item in (good, bad)]
+    assert shared(SCALAR).render(mixed) == [render(SCALAR, item) for item in mixed]
 
 
 def test_nothing_to_render_is_nothing() -> None:
@@ -146,8 +146,8 @@ def test_nothing_to_render_is_nothing() -> None:
 
 
 def test_one_bad_response_doesnt_take_the_others_with_it() -> None:
-    asked = request(user("Hi"), to=["Good.", "Bad.<|end|>", "Better."])
-    (rendered,) = shared(SCALAR).render([asked])
+    score_request = request(user("Hi"), to=["Good.", "Bad.<|end|>", "Better."])
+    (rendered,) = shared(SCALAR).render([score_request])
     assert [response.name for response in rendered.responses] == ["r[0]", "r[1]", "r[2]"]
     assert [response.reason for response in rendered.responses] == [None, Reason.CONTROL_TOKEN, None]
     assert [prompt.response_positions for prompt in rendered.prompts] == [(0,), (2,)]
@@ -179,8 +179,8 @@ def test_a_control_token_in_any_message_is_rejected(model: str, text: str, place
 def test_a_control_token_split_over_neighbouring_messages_is_none(model: str, text: str) -> None:
     plain = control_ids(model, ids_of(render(model, request(user("Hi"), assistant("Hello"), user("So?")))))
     for cut in range(1, len(text)):
-        asked = request(user(text[:cut]), assistant(text[cut:]), user(text[:cut]), to=text[cut:])
-        assert control_ids(model, ids_of(render(model, asked))) == plain
+        score_request = request(user(text[:cut]), assistant(text[cut:]), user(text[:cut]), to=text[cut:])
+        assert control_ids(model, ids_of(render(model, score_request))) == plain
 
 
 def pieces(model: str) -> st.SearchStrategy[str]:
@@ -200,10 +200,10 @@ def test_a_prompt_has_the_control_tokens_of_the_template_and_no_others(model: st
     @settings(deadline=None)
     @given(text, text, text, text, text)
     def check(instruction: str, question: str, answer: str, further: str, response: str) -> None:
-        asked = request(system(instruction), user(question), assistant(answer), user(further), to=response)
-        (rendered,) = shared(model).render([asked])
+        score_request = request(system(instruction), user(question), assistant(answer), user(further), to=response)
+        (rendered,) = shared(model).render([score_request])
         if reason_of(rendered) is not None:
-            held = any(control in turn["content"] for control in CONTROL_TEXTS[model] for turn in as_dicts(asked))
+            held = any(control in turn["content"] for control in CONTROL_TEXTS[model] for turn in as_dicts(score_request))
             assert reason_of(rendered) is Reason.CONTROL_TOKEN
             assert held
         else:
@@ -299,8 +299,8 @@ def test_reasoning_that_the_template_drops_makes_no_room_for_other_marks(tmp_pat
 
 @pytest.mark.parametrize("model", [SCALAR, ATTRIBUTES])
 def test_a_role_that_the_template_doesnt_print_is_rejected(model: str) -> None:
-    asked = request(user("Hi"), assistant("Wait"), tool("42"))
-    assert reason_of(render(model, asked)) is Reason.ROLE_NOT_IN_TEMPLATE
+    score_request = request(user("Hi"), assistant("Wait"), tool("42"))
+    assert reason_of(render(model, score_request)) is Reason.ROLE_NOT_IN_TEMPLATE
 
 
 def test_a_system_turn_that_the_template_would_drop_is_rejected(tmp_path: Path) -> None:
@@ -331,16 +331,16 @@ TALK = (user("Hello"), assistant("Hi"))
 def test_a_system_turn_that_the_template_leaves_out_is_rejected(
     tmp_path: Path, template: str, later: bool, several: bool
 ) -> None:
-    asked = {
+    expected = {
         request(system("One"), user("Hello")): True,
         request(*TALK, system("One"), user("So?")): later,
         request(system("One"), system("Two"), user("Hello")): several,
         request(system("One"), *TALK, system("Two"), user("So?")): several,
     }
     path = write_model(tmp_path / "model", template=template)
-    for rendered, (one, whole) in zip(renderer(path).render(list(asked)), asked.items(), strict=True):
+    for rendered, (item, whole) in zip(renderer(path).render(list(expected)), expected.items(), strict=True):
         assert reason_of(rendered) is (None if whole else Reason.ROLE_NOT_IN_TEMPLATE)
-        assert not whole or all(turn.content in text_of(path, rendered) for turn in one.context)
+        assert not whole or all(turn.content in text_of(path, rendered) for turn in item.context)
 
 
 def test_attributes_refuse_a_response_to_a_system_turn_that_they_dont_show() -> None:
@@ -351,8 +351,8 @@ def test_attributes_refuse_a_response_to_a_system_turn_that_they_dont_show() -> 
 
 
 def test_attributes_refuse_a_system_turn_in_the_middle() -> None:
-    asked = request(user("Hi"), assistant("Hello"), system("Be rude."), user("So?"))
-    assert reason_of(render(ATTRIBUTES, asked)) is Reason.TEMPLATE_REFUSED
+    score_request = request(user("Hi"), assistant("Hello"), system("Be rude."), user("So?"))
+    assert reason_of(render(ATTRIBUTES, score_request)) is Reason.TEMPLATE_REFUSED
 
 
 @pytest.mark.parametrize(
@@ -455,11 +455,11 @@ def test_a_tokenizer_without_the_token_of_the_reward_is_refused(tmp_path: Path) 
 
 
 def test_a_prompt_may_be_as_long_as_the_model_takes() -> None:
-    asked = request(user("Hi"), to="A response of some length.")
-    length = len(ids_of(render(SCALAR, asked)))
-    (fits,) = renderer(SCALAR, max_model_len=length).render([asked])
-    assert ids_of(fits) == ids_of(render(SCALAR, asked))
-    (too_long,) = renderer(SCALAR, max_model_len=length - 1).render([asked])
+    score_request = request(user("Hi"), to="A response of some length.")
+    length = len(ids_of(render(SCALAR, score_request)))
+    (fits,) = renderer(SCALAR, max_model_len=length).render([score_request])
+    assert ids_of(fits) == ids_of(render(SCALAR, score_request))
+    (too_long,) = renderer(SCALAR, max_model_len=length - 1).render([score_request])
     assert reason_of(too_long) is Reason.TOO_LONG
 
 
@@ -520,7 +520,7 @@ TURNS = (
 def test_the_oldest_turns_are_dropped_on_request(model: str, head: tuple[Message, ...]) -> None:
     answer = "The last answer."
     shorter = [request(*head, *TURNS[start:], to=answer) for start in (0, 2, 5)]
-    expected = [ids_of(render(model, one)) for one in shorter]
+    expected = [ids_of(render(model, item)) for item in shorter]
     lengths = [len(ids) for ids in expected]
     assert lengths == sorted(lengths, reverse=True)
     for limit in range(lengths[-1] - 1, lengths[0] + 1):
@@ -548,13 +548,13 @@ def trimming(model: str, limit: int) -> Renderer:
 @pytest.mark.parametrize("model", [SCALAR, ATTRIBUTES])
 def test_all_responses_of_a_request_are_judged_after_the_same_turns(model: str) -> None:
     context = (user("one two three " * 12), assistant("yes"), user("And now?"))
-    asked = request(*context, to=("7", "seven " * 8, "nine " * 500))
-    lengths = [len(prompt.ids) for prompt in shared(model).render([asked])[0].prompts]
+    score_request = request(*context, to=("7", "seven " * 8, "nine " * 500))
+    lengths = [len(prompt.ids) for prompt in shared(model).render([score_request])[0].prompts]
     limit = lengths[0] + 5
     assert lengths[0] < limit < lengths[1]
-    (found,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([asked])
-    assert [(one.reason, one.truncated) for one in found.responses] == [(None, True), (None, True), (Reason.TOO_LONG, False)]
-    texts = [tokenizer(model).decode(prompt.ids) for prompt in found.prompts]
+    (rendered,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([score_request])
+    assert [(each.reason, each.truncated) for each in rendered.responses] == [(None, True)] * 2 + [(Reason.TOO_LONG, False)]
+    texts = [tokenizer(model).decode(prompt.ids) for prompt in rendered.prompts]
     assert ["And now?" in text and "one two three" not in text for text in texts] == [True, True]
     (alone,) = renderer(model, max_model_len=limit, too_long=TooLong.TRIM_TURNS).render([request(*context, to="7")])
     assert not alone.responses[0].truncated
@@ -562,15 +562,15 @@ def test_all_responses_of_a_request_are_judged_after_the_same_turns(model: str) 
 
 def test_a_conversation_that_doesnt_begin_with_its_question_is_trimmed_too() -> None:
     last = request(system("S"), user("Short."), to="Yes.")
-    asked = request(system("S"), assistant("Hello, how may I help you today? " * 5), user("Short."), to="Yes.")
-    (rendered,) = trimming(SCALAR, len(ids_of(render(SCALAR, last)))).render([asked])
+    score_request = request(system("S"), assistant("Hello, how may I help you today? " * 5), user("Short."), to="Yes.")
+    (rendered,) = trimming(SCALAR, len(ids_of(render(SCALAR, last)))).render([score_request])
     assert ids_of(rendered) == ids_of(render(SCALAR, last))
     assert rendered.responses[0].truncated
 
 
 def test_a_very_long_conversation_is_trimmed_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     careful = trimming(SCALAR, 200)
-    asked = request(
+    score_request = request(
         *(turn for number in range(3000) for turn in (user(f"Question {number}?"), assistant("Yes."))), user("Q?")
     )
     counted: list[int] = []
@@ -581,7 +581,7 @@ def test_a_very_long_conversation_is_trimmed_in_few_steps(monkeypatch: pytest.Mo
         return tokenize(text)
 
     monkeypatch.setattr(careful._writer, "ids", count)
-    (rendered,) = careful.render([asked])
+    (rendered,) = careful.render([score_request])
     assert rendered.responses[0].truncated
     assert 180 < len(ids_of(rendered)) <= 200
     assert len(counted) < 20
@@ -593,7 +593,7 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     careful = trimming(SCALAR, 200)
     turns = [turn for number in range(1000) for turn in (user(f"Question {number}?"), assistant("Yes."))]
     answers = [f"No, {at}." + " Never." * (at % 4) for at in range(12)]
-    asked = request(*turns, user("Q?"), to=tuple(answers))
+    score_request = request(*turns, user("Q?"), to=tuple(answers))
     if not long:
         monkeypatch.setattr(careful._length.bound, "is_passed", lambda _: False)
     tried: list[int] = []
@@ -604,13 +604,13 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
         return fits(question, check_cancelled)
 
     monkeypatch.setattr(careful._length, "_fits", count)
-    (rendered,) = careful.render([asked])
+    (rendered,) = careful.render([score_request])
     assert len(tried) < 60, "of about 120, each looked for by itself"
     by_turns = [
         [ids_of(render(SCALAR, request(*turns[len(turns) - 2 * kept :], user("Q?"), to=answer))) for answer in answers]
         for kept in range(5, 15)
     ]
-    assert [list(prompt.ids) for prompt in rendered.prompts] == [own for own in by_turns if max(map(len, own)) <= 200][-1]
+    assert [list(prompt.ids) for prompt in rendered.prompts] == [each for each in by_turns if max(map(len, each)) <= 200][-1]
     assert all(response.truncated for response in rendered.responses)
 
 
@@ -644,9 +644,9 @@ def test_a_tokenizer_is_what_its_file_says_whatever_the_model_type(tmp_path: Pat
     """transformers 5 puts Qwen 2's own rules for splitting text in place of those in the file of any qwen2 model."""
     path = write_model(tmp_path / "model", config={**SCALAR_CONFIG, "model_type": "qwen2"})
     made = renderer(path)
-    for one in conversations():
-        (rendered,) = made.render([one])
-        text = tokenizer(SCALAR).apply_chat_template(as_dicts(one), tokenize=False)
+    for item in conversations():
+        (rendered,) = made.render([item])
+        text = tokenizer(SCALAR).apply_chat_template(as_dicts(item), tokenize=False)
         expected = Tokenizer.from_file(str(path / "tokenizer.json")).encode(text, add_special_tokens=False).ids
         assert ids_of(rendered) == expected
 
@@ -667,8 +667,8 @@ def test_the_template_decides_where_the_tokenizer_begins_no_text(tmp_path: Path,
 def test_a_tokenizer_without_a_beginning_needs_none(tmp_path: Path) -> None:
     """As Qwen's."""
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
-    told = json.loads((path / "tokenizer_config.json").read_text())
-    (path / "tokenizer_config.json").write_text(json.dumps({**told, "bos_token": None}))
+    tokenizer_config = json.loads((path / "tokenizer_config.json").read_text())
+    (path / "tokenizer_config.json").write_text(json.dumps({**tokenizer_config, "bos_token": None}))
     (rendered,) = renderer(path).render([request(user("Hi"), to="Ho")])
     assert text_of(path, rendered) == "user: Hi<|end|>assistant: Ho<|end|>"
 
@@ -701,12 +701,12 @@ def chatml(folder: Path, *, adds: bool = False, template: str = CHATML) -> Path:
 @pytest.mark.parametrize("adds", [False, True])
 def test_a_mark_of_turns_that_is_the_beginning_too_isnt_counted(tmp_path: Path, adds: bool) -> None:
     path = chatml(tmp_path / "model", adds=adds)
-    asked = request(system("Be brief."), user("Hi"), assistant("Ho"), user("And?"))
-    (rendered,) = renderer(path).render([asked])
-    expected = tokenizer(path).apply_chat_template(as_dicts(asked), return_dict=False)
+    score_request = request(system("Be brief."), user("Hi"), assistant("Ho"), user("And?"))
+    (rendered,) = renderer(path).render([score_request])
+    expected = tokenizer(path).apply_chat_template(as_dicts(score_request), return_dict=False)
     assert ids_of(rendered) == expected
     assert expected.count(tokenizer(path).bos_token_id) == 5
-    (twice,) = renderer(path, second_bos=True).render([asked])
+    (twice,) = renderer(path, second_bos=True).render([score_request])
     assert ids_of(twice) == expected[:1] * adds + expected
 
 
@@ -722,8 +722,8 @@ def test_a_second_beginning_before_the_mark_of_the_first_turn_is_refused(
 def test_a_mark_that_ends_turns_is_no_beginning(tmp_path: Path) -> None:
     """As in templates of models whose one special token is `<|endoftext|>`."""
     template = "{% for message in messages %}{{ message.role }}: {{ message.content }}<|im_start|>{% endfor %}"
-    asked = request(user("Hi"), to="Ho")
-    (rendered,) = renderer(chatml(tmp_path / "model", template=template)).render([asked])
+    score_request = request(user("Hi"), to="Ho")
+    (rendered,) = renderer(chatml(tmp_path / "model", template=template)).render([score_request])
     assert ids_of(rendered).count(tokenizer(tmp_path / "model").bos_token_id) == 2
     with pytest.raises(ModelError, match=r"must begin with <\|im_start\|> 1 times, and the template writes it 0 times"):
         renderer(chatml(tmp_path / "adds", adds=True, template=template))
@@ -731,9 +731,9 @@ def test_a_mark_that_ends_turns_is_no_beginning(tmp_path: Path) -> None:
 
 def test_a_beginning_after_other_text_counts(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="\nToday: " + TEMPLATE)
-    asked = request(user("Hi"))
-    expected = tokenizer(path).apply_chat_template(as_dicts(asked), return_dict=False)
-    assert ids_of(renderer(path).render([asked])[0]) == expected
+    score_request = request(user("Hi"))
+    expected = tokenizer(path).apply_chat_template(as_dicts(score_request), return_dict=False)
+    assert ids_of(renderer(path).render([score_request])[0]) == expected
 
 
 def test_thousands_of_added_tokens_take_no_time(tmp_path: Path) -> None:
@@ -799,11 +799,11 @@ def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest
 
     monkeypatch.setattr(rendering._stems, "_tokenize", watched)
     monkeypatch.setattr("actors.text.stems._AT_A_TIME", 2_000)
-    asked = [request(user("a " * 400), assistant("b")) for _ in range(20)]
-    found = rendering.render(asked)
+    items = [request(user("a " * 400), assistant("b")) for _ in range(20)]
+    results = rendering.render(items)
     assert len(given_at_once) >= 10
     assert max(given_at_once) < 2_000
-    assert found == [rendering.render([one])[0] for one in asked]
+    assert results == [rendering.render([item])[0] for item in items]
 
 
 # Prompts as in the codes of some benchmarks, which tokenize a template's text with special tokens once more.
@@ -813,9 +813,9 @@ def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest
 def test_a_second_beginning_and_a_cut_are_those_of_transformers(limit: int) -> None:
     """RewardBench's pipeline and RM-Bench's: `tokenizer(text, truncation=True, max_length=...)`, truncation_side left."""
     theirs = AutoTokenizer.from_pretrained(locate(SCALAR), truncation_side="left")
-    asked = conversations()
-    results = renderer(SCALAR, second_bos=True, too_long="cut-left", max_model_len=limit).render(asked)
-    texts = [theirs.apply_chat_template(as_dicts(one), tokenize=False) for one in asked]
+    items = conversations()
+    results = renderer(SCALAR, second_bos=True, too_long="cut-left", max_model_len=limit).render(items)
+    texts = [theirs.apply_chat_template(as_dicts(item), tokenize=False) for item in items]
     expected = theirs(texts, truncation=True, max_length=limit)["input_ids"]
     assert [ids_of(rendered) for rendered in results] == expected
     whole = [len(ids) <= limit for ids in theirs(texts)["input_ids"]]
@@ -828,22 +828,22 @@ def test_a_tokenizer_that_adds_no_beginning_gets_no_second_one(tmp_path: Path) -
     path = write_model(tmp_path / "model", template=TEMPLATE)
     plain = json.loads((path / "tokenizer.json").read_text()) | {"post_processor": None}
     (path / "tokenizer.json").write_text(json.dumps(plain))
-    asked = [request(user("Hi"))]
-    assert renderer(path, second_bos=True).render(asked) == renderer(path).render(asked)
+    items = [request(user("Hi"))]
+    assert renderer(path, second_bos=True).render(items) == renderer(path).render(items)
 
 
 def test_a_prompt_of_a_clients_own_gets_no_second_beginning() -> None:
-    asked, begin = [1, 5, 6, 7], tokenizer(SCALAR).bos_token_id
-    (prompt,) = renderer(SCALAR, second_bos=True).from_rendered(asked, begin=False).prompts
-    assert list(prompt.ids) == asked
+    ids, begin = [1, 5, 6, 7], tokenizer(SCALAR).bos_token_id
+    (prompt,) = renderer(SCALAR, second_bos=True).from_rendered(ids, begin=False).prompts
+    assert list(prompt.ids) == ids
     assert ids_of(renderer(SCALAR, second_bos=True).render([request(user("Hi"))])[0])[:2] == [begin, begin]
 
 
 def test_a_system_turn_of_the_settings_is_put_before_conversations_without_one() -> None:
-    own, plain = request(system("Be brief."), user("Hi")), request(user("Hi"))
+    with_system, plain = request(system("Be brief."), user("Hi")), request(user("Hi"))
     with_turn = request(system("Be kind."), user("Hi"))
-    results = renderer(SCALAR, system="Be kind.").render([own, plain])
-    expected = renderer(SCALAR).render([own, with_turn])
+    results = renderer(SCALAR, system="Be kind.").render([with_system, plain])
+    expected = renderer(SCALAR).render([with_system, with_turn])
     assert [ids_of(rendered) for rendered in results] == [ids_of(rendered) for rendered in expected]
     assert results[1].prompt_hash == plain.prompt_hash, "the row's prompt, so that both readings of it have the same"
     assert not results[1].responses[0].truncated

@@ -75,9 +75,9 @@ def test_a_response_is_shown_or_refused_whatever_stands_before_it(
     silent_models: tuple[Renderer, Renderer], context: str, response: str
 ) -> None:
     prints, leaves_out = silent_models
-    asked = request(user(context), to=response)
-    assert reason_of(prints.render([asked])[0]) is None
-    assert reason_of(leaves_out.render([asked])[0]) is (Reason.TEMPLATE_REFUSED if "odd" in response else None)
+    score_request = request(user(context), to=response)
+    assert reason_of(prints.render([score_request])[0]) is None
+    assert reason_of(leaves_out.render([score_request])[0]) is (Reason.TEMPLATE_REFUSED if "odd" in response else None)
 
 
 @pytest.fixture(scope="module")

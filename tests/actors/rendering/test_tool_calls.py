@@ -84,7 +84,7 @@ AFTER_CALL = request(user("How?"), called(CALL), answered(CALL), to="It rains.")
 AFTER_TWO = request(user("How?"), called(CALL, OTHER), answered(CALL), answered(OTHER, "sun"), to="It rains.")
 
 
-def shown(careful: Renderer, score_request: ScoreRequest) -> str:
+def show(careful: Renderer, score_request: ScoreRequest) -> str:
     (row,) = careful.render([score_request])
     return str(careful.tokenizer.pretrained.decode(ids_of(row)))
 
@@ -92,11 +92,11 @@ def shown(careful: Renderer, score_request: ScoreRequest) -> str:
 def test_a_template_gets_calls_in_the_form_that_it_writes(by_template: dict[str, Renderer]) -> None:
     written = '"arguments": {"city": " Par\\"is é", "days": 3, "by": ["hour", {"unit": "C"}]}}</call>'
     turns = f'[assistant]<call>{{"name": "weather", {written}<|end|>[tool weather]rain<|end|>'
-    assert turns in shown(by_template["object"], AFTER_CALL)
-    assert shown(by_template["text"], response(CALL)).endswith(f"<call>weather {CALL.arguments}</call><|end|>")
+    assert turns in show(by_template["object"], AFTER_CALL)
+    assert show(by_template["text"], response(CALL)).endswith(f"<call>weather {CALL.arguments}</call><|end|>")
     xml = '<call=weather><city> Par"is é</city><days>3</days><by>["hour", {"unit": "C"}]</by></call>'
-    assert shown(by_template["xml"], response(CALL, content="Wait.")).endswith(f"[assistant]Wait.{xml}<|end|>")
-    assert "[abcdefgh2] <call>" in shown(by_template["nine"], AFTER_TWO)
+    assert show(by_template["xml"], response(CALL, content="Wait.")).endswith(f"[assistant]Wait.{xml}<|end|>")
+    assert "[abcdefgh2] <call>" in show(by_template["nine"], AFTER_TWO)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_call_is_shown_whole_or_refused(
 
 def test_tools_are_shown_whole_or_refused(by_template: dict[str, Renderer]) -> None:
     score_request = ScoreRequest((user("How?"),), (Response("final", "Fine."),), tools=(WEATHER,))
-    assert WEATHER in shown(by_template["object"], score_request)
+    assert WEATHER in show(by_template["object"], score_request)
     (row,) = by_template["toolless"].render([score_request])
     assert reason_of(row) is Reason.TOOL_CALL
 
@@ -144,9 +144,7 @@ def test_a_conversation_without_calls_is_rendered_as_ever(by_template: dict[str,
     plain = "{{ bos_token }}{% for message in messages %}[{{ message.role }}]{{ message.content }}<|end|>{% endfor %}"
     careful = renderer(write_model(Path(tempfile.mkdtemp()) / "plain", template=plain))
     score_request = request(user("How?"), tool("rain"), assistant("So."), user("Why?"))
-    assert {shown(by_template[name], score_request) for name in ("object", "text", "names")} == {
-        shown(careful, score_request)
-    }
+    assert {show(by_template[name], score_request) for name in ("object", "text", "names")} == {show(careful, score_request)}
 
 
 END = "</s>"  # a control token of the tokenizer

@@ -128,7 +128,7 @@ def boxed(ids: Sequence[int], grades: Mapping[int, int]) -> str:
 def test_what_decided_is_kept_cut_to_its_ends() -> None:
     unread, read = f"I think {'so-' * 500}the end", f"</think>{'so-' * 500}<answer>[[A]]</answer>"
     for text, ending in ((unread, "the end"), (read, "<answer>[[A]]</answer>")):
-        reply: Reply = functools.partial(lambda text, *asked: text, text)
+        reply: Reply = functools.partial(lambda text, *_: text, text)
         (detail,) = {each.detail for each in score(judge(), reply)}
         assert detail.startswith(text[:100])
         assert detail.endswith(ending)

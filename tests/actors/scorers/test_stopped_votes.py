@@ -36,10 +36,10 @@ def score(
 
     Responses whose `token_of` is the same are equal.
     """
-    asked = []
+    calls = []
 
     def reply(ids: Sequence[int], sampling: Sampling, _: int) -> str:
-        asked.append(ids)
+        calls.append(ids)
         draw = Random(f"{sampling.seed}")
         if draw.random() < unread:
             return "</think>I can't say."
@@ -70,7 +70,7 @@ def score(
     )
     with closing(FakeEngine(0, 1000, reply=reply)) as engine:
         ((*scores,),) = JudgeScorer(judge, judge.card_weights(), engine, 50).score_block([rendered])
-    return tuple(scores), len(asked)
+    return tuple(scores), len(calls)
 
 
 def winner(scores: Sequence[Score]) -> int:

@@ -135,16 +135,16 @@ def test_a_judge_is_asked_word_for_word_as_its_authors_ask(
 ) -> None:
     alone = judge(name).rubric.shows == "one"
     fields = {"reference": "seven"} if "reference" in judge(name).field_names else {}
-    asked = replace(request(*context, to=("7",) if alone else ("7", "9")), fields=fields)
-    result, (text, *_) = rendered(judge_model(folder, rubric=f"preset:{name}"), asked)
+    score_request = replace(request(*context, to=("7",) if alone else ("7", "9")), fields=fields)
+    result, (text, *_) = rendered(judge_model(folder, rubric=f"preset:{name}"), score_request)
     assert result.prompts[0].response_positions == ((0,) if alone else (0, 1))
     turns = dict(re.findall(r"<\|start\|>(\w+)\n\n(.*?)<\|end\|>", text, re.DOTALL))
     assert hashlib.sha256(f"{turns.get('system', '')}\0{turns['user']}".encode()).hexdigest()[:16] == digest
 
 
 def test_criteria_of_ones_own_take_the_place_of_the_authors(folder: Path) -> None:
-    asked = request(QUESTION, to=("7",), principles=("[Is it brief?]\nScore 1: no.",))
-    _, (text,) = rendered(judge_model(folder, rubric="preset:prometheus2"), asked)
+    score_request = request(QUESTION, to=("7",), principles=("[Is it brief?]\nScore 1: no.",))
+    _, (text,) = rendered(judge_model(folder, rubric="preset:prometheus2"), score_request)
     assert "###Score Rubrics:\n[Is it brief?]\nScore 1: no.\n\n###Feedback: <|end|>" in text
     assert "relevant and useful" not in text
 

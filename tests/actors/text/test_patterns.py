@@ -22,8 +22,8 @@ EXPONENTIAL = "(a+)+b"
 LONG = 200_000
 
 
-def rubric(**own: Any) -> Any:
-    settings = RubricSettings(**{"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own})
+def rubric(**fields: Any) -> Any:
+    settings = RubricSettings(**{"prompt": "Rate {{ response }}", "low": 0, "high": 9, **fields})
     return FAMILY.with_settings(JudgeSettings(rubric=settings))
 
 
@@ -49,7 +49,7 @@ def test_a_verdict_that_is_found_without_end_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
+    "fields",
     [
         {"pattern": r"(?<=Rating: )([0-9])"},
         {"pattern": r"([0-9]) is \1"},
@@ -58,9 +58,9 @@ def test_a_verdict_that_is_found_without_end_is_none() -> None:
         {"json_schema": {"properties": {"score": {"type": "integer"}}, "allOf": [{"items": {"pattern": r"(a)\1"}}]}},
     ],
 )
-def test_a_pattern_that_cant_is_refused_with_the_reason(own: dict[str, Any]) -> None:
+def test_a_pattern_that_cant_is_refused_with_the_reason(fields: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="RE2's syntax, which has neither lookaround nor backreferences"):
-        validate(JudgeSettings, {"rubric": {"prompt": "Rate {{ response }}", "low": 0, "high": 9, **own}})
+        validate(JudgeSettings, {"rubric": {"prompt": "Rate {{ response }}", "low": 0, "high": 9, **fields}})
 
 
 def test_patterns_of_names_are_refused_and_names_that_look_like_keywords_arent() -> None:

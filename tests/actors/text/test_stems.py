@@ -23,29 +23,29 @@ LETTERS = "ab ▁\n\té é<|>＜endx"
 CONTEXT = (user("What is 3 + 4? " * 400), assistant("It is 7."), user("Sure?"))
 
 
-def counted(own: Renderer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def record_texts(rendering: Renderer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that the tokenizer is given from now on."""
-    given: list[str] = []
-    tokenize = own._stems._tokenize
+    seen_texts: list[str] = []
+    tokenize = rendering._stems._tokenize
 
     def counting(texts: list[str]) -> list[list[int]]:
-        given.extend(texts)
+        seen_texts.extend(texts)
         return tokenize(texts)
 
-    monkeypatch.setattr(own._stems, "_tokenize", counting)
-    return given
+    monkeypatch.setattr(rendering._stems, "_tokenize", counting)
+    return seen_texts
 
 
 @pytest.mark.parametrize("model", [SCALAR, ATTRIBUTES])
 def test_a_context_is_tokenised_once_for_all_responses(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = renderer(model, max_model_len=None)
+    rendering = renderer(model, max_model_len=None)
     responses = [f"It is {at}." for at in range(50)]
-    alone = [own.render([request(*CONTEXT, to=one)])[0] for one in responses]
-    given = counted(own, monkeypatch)
-    (together,) = own.render([request(*CONTEXT, to=responses)])
-    assert [prompt.ids for prompt in together.prompts] == [one.prompts[0].ids for one in alone if one.prompts]
+    alone = [rendering.render([request(*CONTEXT, to=response)])[0] for response in responses]
+    texts = record_texts(rendering, monkeypatch)
+    (together,) = rendering.render([request(*CONTEXT, to=responses)])
+    assert [prompt.ids for prompt in together.prompts] == [result.prompts[0].ids for result in alone if result.prompts]
     length = sum(len(turn.content) for turn in CONTEXT)
-    assert sum(map(len, given)) < 2 * length + 50 * 200
+    assert sum(map(len, texts)) < 2 * length + 50 * 200
 
 
 def metaspace(first: str) -> Any:
@@ -89,8 +89,8 @@ def test_ids_are_those_of_the_whole_text_whatever_the_tokenizer_does_at_a_border
     tokenizer, end = made
 
     def tokenize(texts: list[str]) -> list[list[int]]:
-        found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-        return found
+        id_lists: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        return id_lists
 
     stems = PrefixSharingTokenizer(tokenizer, tokenize, [f"say{end}b"], shortest=1)
     assert stems.cutters == (end,)
@@ -102,7 +102,7 @@ def test_ids_are_those_of_the_whole_text_whatever_the_tokenizer_does_at_a_border
     @examples(150)
     @given(text, text, st.lists(text, min_size=1, max_size=5))
     def check(context: str, middle: str, endings: list[str]) -> None:
-        texts = [f"{context}{end}{own}" for ending in endings for own in (ending, f"{middle}{end}{ending}")]
+        texts = [f"{context}{end}{rest}" for ending in endings for rest in (ending, f"{middle}{end}{ending}")]
         assert stems.tokenized(texts) == tokenize(texts)
 
     check()
@@ -151,7 +151,7 @@ MANY_TURNS = [turn for _ in range(40) for turn in (user("why " * 300), assistant
 
 
 @pytest.mark.parametrize(
-    ("model", "asked"),
+    ("model", "score_request"),
     [
         (SCALAR, request(*CONTEXT, to=["a"] * 100)),
         (SCALAR, request(user(ENDLESS), to=["a"] * 100)),
@@ -160,19 +160,19 @@ MANY_TURNS = [turn for _ in range(40) for turn in (user("why " * 300), assistant
     ],
     ids=["prompts", "none of which fits", "turns to drop", "shown together"],
 )
-def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, asked: ScoreRequest) -> None:
+def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, score_request: ScoreRequest) -> None:
     how = RenderSettings(too_long=TooLong.TRIM_TURNS)
-    own, looks = Renderer(resolve_model(ModelSettings(model=model), how), how), Looks(3)
+    rendering, looks = Renderer(resolve_model(ModelSettings(model=model), how), how), Looks(3)
     with pytest.raises(Left):
-        own.render([asked], looks)
+        rendering.render([score_request], looks)
     assert looks.count == 3
 
 
 @pytest.mark.parametrize("prompt", [ENDLESS, [5] * 200_000], ids=["text", "ids"])
 def test_what_certainly_doesnt_fit_isnt_tokenised(monkeypatch: pytest.MonkeyPatch, prompt: str | list[int]) -> None:
-    own = renderer(SCALAR)
-    monkeypatch.setattr(own.tokenizer, "ids", _never)
-    assert [one.reason for one in own.from_rendered(prompt).responses] == [Reason.TOO_LONG]
+    rendering = renderer(SCALAR)
+    monkeypatch.setattr(rendering.tokenizer, "ids", _never)
+    assert [response.reason for response in rendering.from_rendered(prompt).responses] == [Reason.TOO_LONG]
 
 
 def _never(*_: Any) -> Any:
@@ -183,11 +183,11 @@ def _never(*_: Any) -> Any:
 
 
 def too_many(model: ModelSettings, responses: int, principles: int) -> list[Reason | None]:
-    own = Renderer(resolve_model(model, RenderSettings()), RenderSettings())
-    asked = request(user("Hi"), to=["a"] * responses)
-    (found,) = own.render([ScoreRequest(asked.context, asked.responses, ("correctness",) * principles)])
-    assert not found.prompts
-    return list({response.reason for response in found.responses})
+    rendering = Renderer(resolve_model(model, RenderSettings()), RenderSettings())
+    plain = request(user("Hi"), to=["a"] * responses)
+    (result,) = rendering.render([ScoreRequest(plain.context, plain.responses, ("correctness",) * principles)])
+    assert not result.prompts
+    return list({response.reason for response in result.responses})
 
 
 def test_a_row_of_too_many_prompts_is_rejected_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,8 +223,8 @@ def test_no_family_asks_more_than_it_says(model: str, judge: JudgeSettings) -> N
     family = resolve_model(ModelSettings(model=model, judge=judge), RenderSettings()).family
     for responses in (1, 2, 3, 6):
         for principles in (0, 1, 4):
-            asked = request(user("Hi"), to=["a"] * responses)
-            whole = ScoreRequest(asked.context, asked.responses, ("correctness",) * principles)
+            score_request = request(user("Hi"), to=["a"] * responses)
+            whole = ScoreRequest(score_request.context, score_request.responses, ("correctness",) * principles)
             made = len(family.questions(whole, range(responses)))
             most = family.question_count(whole)
             assert made <= most <= 2 * made + 2 * max(principles, 1)

@@ -19,7 +19,7 @@ from actors.settings.rubric import RubricSettings
 from actors.text.reasoning import MARKS, Mark
 from actors.verdicts.verdict_token import difference
 from tests.dialects import answer_tag, boxed, final_judgement, json_grades, listwise, rated, rubric_readers
-from tests.dialects.final_judgement import MARK, NO, YES, made
+from tests.dialects.final_judgement import MARK, NO, YES, generate
 from tests.support.examples import examples
 from tests.support.forms import forms
 
@@ -123,7 +123,7 @@ def test_a_verdict_is_read_at_its_token_or_nowhere() -> None:
     judges: list[Judge] = [by_principle(), by_a_users_token()]
     for judge in judges:
         for case in final_judgement.CASES:
-            read = outcome(judge, case.said, 1)
+            read = outcome(judge, case.generation, 1)
             if isinstance(case.expected, Reason):
                 assert read == case.expected
             else:
@@ -158,7 +158,7 @@ WORDS = st.lists(st.sampled_from((" Yes", " No", *MARK, "\n", " well", ".", "<en
 @given(WORDS, LOGPROBS, LOGPROBS)
 def test_swapping_yes_and_no_negates(before: list[str], yes: float, no: float) -> None:
     tokens = (*before, *MARK, " Yes", "<end>")
-    generation = made(tokens, {-2: (yes, no)})
+    generation = generate(tokens, {-2: (yes, no)})
     result = difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO))
     assert result == -difference(generation, "".join(MARK), (" No", " Yes"), (NO, YES))
     assert result == max(yes, -50) - max(no, -50)
@@ -167,7 +167,7 @@ def test_swapping_yes_and_no_negates(before: list[str], yes: float, no: float) -
 
 @pytest.mark.parametrize("after", [(), ("\n",), ("\n", "\n")])
 def test_no_other_position_says_the_same(after: tuple[str, ...]) -> None:
-    generation = made(("Hm", *MARK, " Yes", *after, "<end>"), {})
+    generation = generate(("Hm", *MARK, " Yes", *after, "<end>"), {})
     numbers = [logprob[YES] - logprob[NO] for logprob in generation.logprobs]
     assert len(set(numbers)) == len(numbers), "so that a neighbour's would show"
     assert difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO)) == numbers[5]
@@ -175,7 +175,7 @@ def test_no_other_position_says_the_same(after: tuple[str, ...]) -> None:
 
 @given(WORDS)
 def test_a_text_in_tokens_has_a_finite_verdict_or_none(tokens: list[str]) -> None:
-    read = outcome(by_principle(), made(tuple(tokens), {}), 1)
+    read = outcome(by_principle(), generate(tuple(tokens), {}), 1)
     if isinstance(read, Verdict):
         text = "".join(tokens).replace("<end>", "").rstrip()
         assert text.endswith(("Final Judgement: Yes", "Final Judgement: No"))
@@ -354,22 +354,22 @@ RANKINGS = st.integers(4, 24).map(lambda quarters: quarters / 4)
 
 
 @given(GRADES, GRADES, RANKINGS)
-def test_in_the_other_order_grades_swap_and_margins_change_sign(one: float, other: float, ranking: float) -> None:
+def test_in_the_other_order_grades_swap_and_margins_change_sign(grade: float, other: float, ranking: float) -> None:
     written: Mapping[str, Callable[[float, float, float], str]] = {
         "genrm-boxed": lambda first, second, rank: boxed.both(f"{first}, {second}", f"{rank}"),
         "genrm-json": lambda first, second, rank: json_grades.grades(f"{first}", f"{second}", f"{rank}"),
     }
     for name, write in written.items():
-        there = JUDGES[name].verdict(answered_with(write(one, other, ranking)), 2)
-        back = JUDGES[name].verdict(answered_with(write(other, one, 7 - ranking)), 2)
+        there = JUDGES[name].verdict(answered_with(write(grade, other, ranking)), 2)
+        back = JUDGES[name].verdict(answered_with(write(other, grade, 7 - ranking)), 2)
         assert there == swapped(back)
-        assert [scores["score"] for scores in there.scores] == [one, other]
+        assert [scores["score"] for scores in there.scores] == [grade, other]
         assert there.merits == tuple(-merit for merit in back.merits)
         assert list(numbers(there, "margin")) == [-margin for margin in numbers(back, "margin")]
 
 
 @pytest.mark.parametrize(
-    ("name", "one", "other"),
+    ("name", "answer", "other"),
     [
         ("rm-r1", answer_tag.A, answer_tag.B),
         ("r3-pairwise", rated.ONE, rated.TWO),
@@ -383,8 +383,8 @@ def test_in_the_other_order_grades_swap_and_margins_change_sign(one: float, othe
         ),
     ],
 )
-def test_in_the_other_order_the_other_wins(name: str, one: str, other: str) -> None:
-    assert JUDGES[name].verdict(answered_with(one), 2) == swapped(JUDGES[name].verdict(answered_with(other), 2))
+def test_in_the_other_order_the_other_wins(name: str, answer: str, other: str) -> None:
+    assert JUDGES[name].verdict(answered_with(answer), 2) == swapped(JUDGES[name].verdict(answered_with(other), 2))
 
 
 @given(st.lists(GRADES, min_size=2, max_size=6), st.randoms(use_true_random=False), st.booleans())

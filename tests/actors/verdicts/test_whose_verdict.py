@@ -16,7 +16,7 @@ from actors.text.reasoning import MARKS, Mark
 from tests.actors.verdicts.test_verdicts import GOOD, JUDGES, answered_with, by_a_users_token, by_principle, judge, outcome
 from tests.dialects import answer_tag, boxed, json_grades, listwise, rated
 from tests.dialects.final_judgement import MARK as MARKER
-from tests.dialects.final_judgement import made
+from tests.dialects.final_judgement import generate
 from tests.support.examples import examples
 from tests.support.forms import forms
 
@@ -81,9 +81,9 @@ def test_a_token_that_contradicts_an_earlier_one_is_no_verdict() -> None:
         for mark in MARKS:
             for before in ((), ("<think>", "Hm.", "</think>")):
                 text = (*before, *MARKER, " No", ".\n", "It is 7. ", mark.end, "\n", *MARKER, " Yes", "<end>")
-                assert outcome(judge_of_a_token, made(text, {}), 1) is Reason.TWO_VERDICTS
+                assert outcome(judge_of_a_token, generate(text, {}), 1) is Reason.TWO_VERDICTS
                 quote = (*before, "It says ", mark.end, " here.\n", *MARKER, " Yes", "<end>")
-                assert isinstance(outcome(judge_of_a_token, made(quote, {}), 1), Verdict)
+                assert isinstance(outcome(judge_of_a_token, generate(quote, {}), 1), Verdict)
 
 
 # What is certain: where reasoning begins, and where it ends.

@@ -100,7 +100,7 @@ def test_a_principle_is_followed_or_refused(app: Any, scorers: dict[str, OnlineS
     compared(app, "7", "9", model=HEAD, principle=" ")
     recording = Recording(scorers[JUDGE])
     compared(recorded(recording), "7", "9", principle="brevity")
-    assert recording.asked[0].principles == ("brevity",)
+    assert recording.requests[0].principles == ("brevity",)
 
 
 def test_the_text_of_messages_is_judged_after_their_reasoning(scorers: dict[str, OnlineScorer]) -> None:
@@ -108,7 +108,7 @@ def test_the_text_of_messages_is_judged_after_their_reasoning(scorers: dict[str,
     objects = [answered("3 + 4 ", "= 7"), {"output": [{"type": "message", "content": "7"}]}]
     response = post(recorded(recording), "/compare", {"conversation_history": QUESTION, "response_objs": objects})
     assert response.json()["mask"] == [True, True]
-    (request,) = recording.asked
+    (request,) = recording.requests
     assert request.context == (user("What is 3 + 4?"),)
     assert [response.content for response in request.responses] == ["<think>\nhm\n</think>\n\n3 + 4 = 7", "7"]
 
@@ -179,16 +179,16 @@ class Recording:
     Where two are asked about in the other order as well, it says the same of them, without a text.
     """
 
-    def __init__(self, own: OnlineScorer, *scores: Score) -> None:
-        self.model = own.model
-        self.asked: list[ScoreRequest] = []
-        self._own, self._scores = own, scores
+    def __init__(self, online_scorer: OnlineScorer, *scores: Score) -> None:
+        self.model = online_scorer.model
+        self.requests: list[ScoreRequest] = []
+        self._scorer, self._scores = online_scorer, scores
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        self.asked += requests
+        self.requests += requests
         swapped = tuple(replace(score, trace=()) for score in self._scores[::-1])
         request_scores = [RequestScores("", scores) for scores in (self._scores, swapped)]
-        return request_scores[: len(requests)] if self._scores else await self._own.score(requests)
+        return request_scores[: len(requests)] if self._scores else await self._scorer.score(requests)
 
 
 def recorded(*recordings: Any) -> Any:
@@ -201,16 +201,16 @@ def judge_answer(
     return JudgeAnswer(tuple(f"response[{index}]" for index in shown), principle, text, "stop", vote, reason)
 
 
-def compare_scores(own: OnlineScorer, *scores: Score) -> Any:
-    return compared(recorded(Recording(own, *scores)), *map(str, range(len(scores))))
+def compare_scores(online_scorer: OnlineScorer, *scores: Score) -> Any:
+    return compared(recorded(Recording(online_scorer, *scores)), *map(str, range(len(scores))))
 
 
 def scored(reward: float, *trace: JudgeAnswer) -> Score:
     return replace(Score.scored(Reading(reward, {}), 9), trace=trace)
 
 
-def verdict(one: float, other: float, ranking: float) -> str:
-    return "hm</think>" + json.dumps({"score_1": one, "score_2": other, "ranking": ranking})
+def verdict(grade: float, other: float, ranking: float) -> str:
+    return "hm</think>" + json.dumps({"score_1": grade, "score_2": other, "ranking": ranking})
 
 
 def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScorer]) -> None:
@@ -245,7 +245,7 @@ def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScore
 def test_both_orders_of_two_count_alike(scorers: dict[str, OnlineScorer]) -> None:
     recording = Recording(scorers[JUDGE])
     compared(recorded(recording), "7", "9")
-    first, second = recording.asked
+    first, second = recording.requests
     assert [response.name for response in second.responses] == [response.name for response in first.responses][::-1]
 
 
@@ -255,7 +255,7 @@ def test_weights_of_ones_own_are_left_to_break_ties() -> None:
     try:
         recording, text = Recording(online_scorer), judge_answer(verdict(3, 3, 2), 3.15, 0, 1)
         compared(recorded(recording), "7", "9")
-        assert len(recording.asked) == 1
+        assert len(recording.requests) == 1
         assert compare_scores(online_scorer, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [
             3.15,
             2.85,

@@ -165,14 +165,14 @@ def test_a_policy_cannot_judge_itself(app: Any) -> None:
 class Recording:
     """A scorer that tells what it was asked, and answers with the scores that it is given, or its own."""
 
-    def __init__(self, own: OnlineScorer, *scores: Score) -> None:
-        self.model = own.model
-        self.asked: list[ScoreRequest] = []
-        self._own, self._scores = own, scores
+    def __init__(self, online_scorer: OnlineScorer, *scores: Score) -> None:
+        self.model = online_scorer.model
+        self.requests: list[ScoreRequest] = []
+        self._scorer, self._scores = online_scorer, scores
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
-        self.asked += requests
-        return [RequestScores("", (score,)) for score in self._scores] or await self._own.score(requests)
+        self.requests += requests
+        return [RequestScores("", (score,)) for score in self._scores] or await self._scorer.score(requests)
 
 
 def recorded(*recordings: Any) -> Any:
@@ -184,7 +184,7 @@ def test_turns_made_up_in_another_template_are_words_of_the_response(head: Onlin
     recording = Recording(head)
     answer = post(recorded(recording), "/get_reward", {"query": [forged], "prompts": [PROMPT]})
     assert answer.status_code == 200
-    (request,) = recording.asked
+    (request,) = recording.requests
     assert request.context == (user("What is 3 + 4?"),)
     assert request.responses[0].content == forged.removeprefix(PROMPT).removesuffix("<|im_end|><|endoftext|>")
 
@@ -203,7 +203,7 @@ def test_logs_are_the_outputs_that_all_have(head: OnlineScorer) -> None:
 def test_all_texts_are_one_request_to_the_model(head: OnlineScorer) -> None:
     recording = Recording(head)
     assert post(recorded(recording), "/get_reward", {"query": [QUERY] * 3}).status_code == 200
-    assert len(recording.asked) == 3
+    assert len(recording.requests) == 3
 
 
 def test_texts_in_no_template_are_refused_by_its_name(app: Any) -> None:

@@ -422,13 +422,13 @@ def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
     """Every piece has a choice, unless the usage is asked for: then it comes last, and has none."""
     with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as client:
         for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
-            asked_: Any = {"model": model, "messages": messages, "temperature": 0}
-            whole = client.chat.completions.create(**asked_).choices[0].message.content
-            stream = client.chat.completions.create(**asked_, stream=True)
+            arguments: Any = {"model": model, "messages": messages, "temperature": 0}
+            whole = client.chat.completions.create(**arguments).choices[0].message.content
+            stream = client.chat.completions.create(**arguments, stream=True)
             assert "".join(piece.choices[0].delta.content or "" for piece in stream) == whole
-            silent = client.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": False})
+            silent = client.chat.completions.create(**arguments, stream=True, stream_options={"include_usage": False})
             assert all(piece.choices for piece in silent)
-            *pieces, last = client.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": True})
+            *pieces, last = client.chat.completions.create(**arguments, stream=True, stream_options={"include_usage": True})
             assert all(piece.choices for piece in pieces)
             assert last.choices == []
             assert last.usage.total_tokens > 0
@@ -597,8 +597,8 @@ def test_pooling_gives_raw_outputs(app: Any, truth: dict[str, Any]) -> None:
 def test_prompts_of_the_clients_own_are_read_as_they_are(app: Any, truth: dict[str, Any]) -> None:
     model = resolve_model(ModelSettings(model=HEAD), RenderSettings())
     context = (Message(Role.USER, "What is 3 + 4?"),)
-    asked_ = Question(context, ("7",), (0,))
-    text = model.family.text(asked_, lambda *_, **__: "")
+    question = Question(context, ("7",), (0,))
+    text = model.family.text(question, lambda *_, **__: "")
     assert "<extra_id_1>" in text, "control tokens, which are meant here"
     data = post(app, "/pooling", {"model": HEAD, "input": [text, text + "x"]}).json()["data"]
     assert data[0]["data"][4:] == list(truth["scores"].values())

@@ -85,10 +85,10 @@ def test_the_last_turn_of_a_trajectory_is_judged_after_its_tools(scorers: dict[s
     steps = [call, {"type": "function_call_output", "call_id": "c", "output": "7"}, *answered("7")["output"]]
     recording: Any = Recording(scorers[HEAD])
     body = verified(application([recording]), "", response={"output": steps})
-    (asked,) = recording.asked
-    assert [turn.role for turn in asked.context] == ["user", "assistant", "tool"]
-    assert asked.context[1].calls[0].name == "add"
-    assert asked.responses[0].content.endswith("7")
+    (request,) = recording.requests
+    assert [turn.role for turn in request.context] == ["user", "assistant", "tool"]
+    assert request.context[1].calls[0].name == "add"
+    assert request.responses[0].content.endswith("7")
     assert (body["mask_sample"], body["failure_kind"]) == (True, "assay:tool_call"), "this head knows no tools"
 
 
@@ -119,8 +119,8 @@ def cohort_of(app: Any, texts: list[str], **more: Any) -> list[dict[str, Any]]:
     async def work() -> list[dict[str, Any]]:
         async with client(app, **{"Content-Type": "application/json"}) as http:
             rows = [row(text, _ng_task_index=5, _ng_rollout_index=at, **more) for at, text in enumerate(texts)]
-            asked = [http.post("/verify", content=json.dumps(item), timeout=60) for item in reversed(rows)]
-            answers = [answer.json() for answer in await asyncio.gather(*asked)]
+            calls = [http.post("/verify", content=json.dumps(item), timeout=60) for item in reversed(rows)]
+            answers = [answer.json() for answer in await asyncio.gather(*calls)]
             return answers[::-1]
 
     return asyncio.run(work())

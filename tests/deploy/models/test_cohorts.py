@@ -32,10 +32,10 @@ async def settled() -> None:
 
 
 def test_a_cohort_is_judged_once_in_the_order_of_its_slots_however_they_come() -> None:
-    asked: list[Sequence[Member]] = []
+    calls: list[Sequence[Member]] = []
 
     async def judge(members: Sequence[Member]) -> list[Score]:
-        asked.append(members)
+        calls.append(members)
         return await lengths(members)
 
     async def work() -> None:
@@ -44,7 +44,7 @@ def test_a_cohort_is_judged_once_in_the_order_of_its_slots_however_they_come() -
         joined = [join(cohorts, slot, ANSWERS[slot], judge) for slot in (2, 0, 1)]
         rewards = await asyncio.gather(*joined, *others)
         assert rewards == [3.0, 1.0, 2.0, 1.0, 2.0, 3.0]
-        assert [list(members) for members in asked] == [list(ANSWERS), [f"other {slot}" for slot in range(3)]]
+        assert [list(members) for members in calls] == [list(ANSWERS), [f"other {slot}" for slot in range(3)]]
         assert not cohorts._open
         assert await asyncio.gather(*(join(cohorts, None, answer) for answer in "cab")) == [3.0, 1.0, 2.0]
 

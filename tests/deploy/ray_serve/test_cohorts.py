@@ -17,12 +17,12 @@ TEXTS = ["7", "9", "11", "13"]
 def test_a_cohort_meets_before_several_replicas() -> None:
     async def ask(address: str) -> tuple[list[list[Any]], list[float]]:
         async with httpx.AsyncClient(base_url=address, timeout=120) as http:
-            asked = [
+            calls = [
                 http.post("/verify", json=row(text, _ng_task_index=task, _ng_rollout_index=at))
                 for task in range(12)
                 for at, text in enumerate(TEXTS)
             ]
-            answers = [answer.json() for answer in await asyncio.gather(*asked)]
+            answers = [answer.json() for answer in await asyncio.gather(*calls)]
             body = {"conversation_history": QUESTION, "response_objs": list(map(answered, TEXTS))}
             compared = (await http.post("/compare", json=body)).json()
         rewards = [None if answer["mask_sample"] else answer["reward"] for answer in answers]

@@ -359,12 +359,12 @@ def test_without_a_replica_a_client_is_to_ask_again(address: str) -> None:
 
 def test_a_request_is_sent_to_one_replica_alone() -> None:
     """Whatever a replica does with it: only what no replica has got is sent to another."""
-    asked = list[int]()
+    calls = list[int]()
 
     def serving(number: int) -> Any:
         async def dying(scope: Any, receive: Any, send: Any) -> None:
             if scope["path"] != "/-/healthz":
-                asked.append(number)
+                calls.append(number)
                 raise RuntimeError
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
@@ -378,7 +378,7 @@ def test_a_request_is_sent_to_one_replica_alone() -> None:
     ):
         for count in range(1, 5):
             answer(both, CLOSED)
-            assert len(asked) == count
+            assert len(calls) == count
 
 
 def test_nothing_but_the_endpoint_listens_and_others_reach_no_socket(replica: int) -> None:

@@ -42,20 +42,20 @@ class Visit:
     faults: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.on("console", lambda said: self._said(said.type, said.text))
+        self.page.on("console", lambda message: self._check_message(message.type, message.text))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("request", self._asked)
-        self.page.on("response", self._answered)
+        self.page.on("request", self._check_request)
+        self.page.on("response", self._check_response)
 
-    def _said(self, kind: str, text: str) -> None:
+    def _check_message(self, kind: str, text: str) -> None:
         if kind in {"error", "warning"} and not text.startswith("Failed to load resource"):  # see `_answered`
             self.faults.append(text)
 
-    def _asked(self, request: Request) -> None:
+    def _check_request(self, request: Request) -> None:
         if urlsplit(request.url).hostname != "127.0.0.1":
             self.faults.append(f"asked {request.url}")
 
-    def _answered(self, response: Response) -> None:
+    def _check_response(self, response: Response) -> None:
         if response.status >= 400 and not urlsplit(response.url).path.startswith("/v1/"):
             self.faults.append(f"{response.status} for {response.url}")
 
@@ -195,8 +195,8 @@ def test_an_endpoint_that_isnt_ready_is_told_without_an_alarm(visit: Callable[..
     error = {"error": {"message": "tiny-attributes is starting"}}
     page.route("**/v1/rewards", lambda route: route.fulfill(status=503, json=error))
     page.reload()
-    told = "The example isn't scored. The endpoint isn't ready. Try again soon. It says: tiny-attributes is starting"
-    expect(page.get_by_role("status")).to_have_text(told)
+    message = "The example isn't scored. The endpoint isn't ready. Try again soon. It says: tiny-attributes is starting"
+    expect(page.get_by_role("status")).to_have_text(message)
     expect(page.get_by_role("alert")).to_be_empty()
     page.unroute("**/v1/rewards")
     score(page)
@@ -375,7 +375,7 @@ def test_json_is_pasted(page: Page, wrapped: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pasted", "told"),
+    ("pasted", "message"),
     [
         ('[{"role": "user"', "This isn't JSON"),
         ('{"prompt": "2 + 2?"}', "There are no messages"),
@@ -384,12 +384,12 @@ def test_json_is_pasted(page: Page, wrapped: bool) -> None:
         ('[{"role": "assistant", "content": "4"}]', "There is an answer, and no turn before it"),
     ],
 )
-def test_json_that_cant_be_read_is_told(page: Page, pasted: str, told: str) -> None:
+def test_json_that_cant_be_read_is_told(page: Page, pasted: str, message: str) -> None:
     page.get_by_role("button", name="Paste JSON").click()
     dialog = page.get_by_role("dialog", name="Paste JSON")
     dialog.get_by_label("JSON", exact=True).fill(pasted)
     dialog.get_by_role("button", name="Use it").click()
-    expect(dialog.get_by_role("alert")).to_contain_text(told)
+    expect(dialog.get_by_role("alert")).to_contain_text(message)
     page.keyboard.press("Escape")
     expect(response(page, "A")).to_have_value("7")
 

@@ -96,13 +96,13 @@ def test_a_count_is_never_below_what_is_there() -> None:
     table: list[Any] = ["a", 1, [], {}, [[]], [1, 2], {"a": [1, {"b": 2}], "c": None}, [{"a,[{": '",[{'}, "\\", '\\"', "é,"]]
     for value in table:
 
-        def values(one: Any) -> int:
-            inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        def values(item: Any) -> int:
+            inside = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
             return 1 + sum(map(values, inside))
 
-        def empty(one: Any) -> int:
-            inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-            return int(one in ([], {})) + sum(map(empty, inside))
+        def empty(item: Any) -> int:
+            inside = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+            return int(item in ([], {})) + sum(map(empty, inside))
 
         assert count_values(json.dumps(value, ensure_ascii=False).encode()) == values(value) + empty(value)
 
@@ -193,11 +193,11 @@ def test_not_every_mistake_of_a_body_is_held(monkeypatch: pytest.MonkeyPatch, ap
     held: list[int] = []
     errors = RequestValidationError.errors
 
-    def counted(own: RequestValidationError) -> Any:
-        held.append(len(errors(own)))
-        return errors(own)
+    def count_errors(error: RequestValidationError) -> Any:
+        held.append(len(errors(error)))
+        return errors(error)
 
-    monkeypatch.setattr(RequestValidationError, "errors", counted)
+    monkeypatch.setattr(RequestValidationError, "errors", count_errors)
     assert ask(app, path, body)[0] == 400
     assert max(held) < 20
 

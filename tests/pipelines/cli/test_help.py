@@ -25,7 +25,7 @@ NAMES = cli.list_commands(click.Context(cli))
 HEAVY = {"ray", "vllm", "torch", "transformers", "pyarrow", "duckdb", "fastapi"}
 
 
-def shown(*words: str, width: int = 80) -> str:
+def show(*words: str, width: int = 80) -> str:
     done = CliRunner().invoke(cli, words, terminal_width=width)
     assert done.exit_code == 0, done.output
     return done.output
@@ -41,7 +41,7 @@ def command(name: str) -> click.Command:
 
 
 def test_every_command_has_its_job_and_a_whole_sentence() -> None:
-    output = " ".join(shown("--help").split())
+    output = " ".join(show("--help").split())
     assert sorted(NAMES) == sorted([*cli.commands, *_Commands.ELSEWHERE])  # each is listed, and once
     assert output.count("...") == output.count("[ARGS]...")
     assert (
@@ -61,21 +61,21 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def test_help_shows_what_has_an_option_and_where_the_settings_are() -> None:
-    output = shown("score", "--help")
+    output = show("score", "--help")
     assert len(output.splitlines()) < 102
     for flag in ("--model", "--format", "--prompt-column", "--limit", "--tensor-parallel", "--overwrite", "--set", "--json"):
         assert f"\n  {flag} " in output
     assert "part_rows" not in output
     assert output.index("--model ") < output.index("--format ")  # what is required comes first
     assert "INPUTS...  input files, glob patterns and folders" in output
-    assert "e.g. corpus.system_column=...; --help-all lists all" in shown("score", "--help", width=10_000)
+    assert "e.g. corpus.system_column=...; --help-all lists all" in show("score", "--help", width=10_000)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_all_shows_every_option_and_every_setting_once(name: str) -> None:
     parameters = command(name).params
     settings = [leaf for leaf in settable(parameters) if not leaf.is_option]
-    lines = shown(name, "--help-all" if settings else "--help", width=10_000).splitlines()
+    lines = show(name, "--help-all" if settings else "--help", width=10_000).splitlines()
     starts = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
     options = [parameter.opts[0] for parameter in parameters if isinstance(parameter, click.Option)]
     # A command that another test has called by itself keeps the option of that call, without -h.
@@ -90,11 +90,11 @@ def test_help_all_shows_every_option_and_every_setting_once(name: str) -> None:
 def test_help_is_short_and_points_to_the_rest(name: str) -> None:
     parameters = command(name).params
     assert len([parameter for parameter in parameters if isinstance(parameter, click.Option)]) <= 30
-    assert ("--help-all lists all" in shown(name, "--help", width=10_000)) is bool(settable(parameters))
+    assert ("--help-all lists all" in show(name, "--help", width=10_000)) is bool(settable(parameters))
 
 
 def test_a_section_says_what_it_is_about_and_others_come_last() -> None:
-    output = shown("sample", "--help-all", width=10_000)
+    output = show("sample", "--help-all", width=10_000)
     headings = [line for line in output.splitlines() if line.startswith("--set, ")]
     assert "--set, judge: how a judge that writes is asked, and what its judgements become:" in headings
     assert "--set, policy_engine: how the policy's engines are started:" in headings
@@ -102,7 +102,7 @@ def test_a_section_says_what_it_is_about_and_others_come_last() -> None:
 
 
 def test_a_setting_says_what_it_takes() -> None:
-    output = shown("sample", "--help-all", width=10_000)
+    output = show("sample", "--help-all", width=10_000)
     for form in (
         "corpus.turns=final|all|final-answer",
         "judge.trace=true|false",
@@ -129,13 +129,13 @@ LISTED = [
 
 def test_help_lists_what_an_option_takes() -> None:
     for command_name, option, names in LISTED:
-        lines = shown(command_name, "--help", width=10_000).splitlines()
+        lines = show(command_name, "--help", width=10_000).splitlines()
         (line,) = [line for line in lines if line.strip().startswith(f"{option} ")]
         assert line.endswith(f"; there are {', '.join(sorted(names))}")
 
 
 def test_engine_args_names_what_is_refused_and_where_the_others_are_explained() -> None:
-    lines = shown("score", "--help-all", width=10_000).splitlines()
+    lines = show("score", "--help-all", width=10_000).splitlines()
     (line,) = [line for line in lines if line.startswith("  engine.engine_args.NAME=VALUE ")]
     assert "https://docs.vllm.ai" in line
     assert line.endswith(f"refused, because other settings decide them: {', '.join(sorted(OURS))}")
@@ -143,10 +143,10 @@ def test_engine_args_names_what_is_refused_and_where_the_others_are_explained() 
 
 @pytest.mark.parametrize(("name", "judge"), [("sample", "--judge"), ("refine", "--select")])
 def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge: str) -> None:
-    output = shown(name, "--help", width=10_000)
+    output = show(name, "--help", width=10_000)
     (policy,) = [line for line in output.splitlines() if line.strip().startswith("--policy ")]
     assert policy.endswith("[required]")
-    assert "--response-column" not in shown(name, "--help-all", width=10_000)
+    assert "--response-column" not in show(name, "--help-all", width=10_000)
     done = CliRunner().invoke(cli, [name, "prompts.jsonl", "out", judge, "tiny-attributes", "--limit", "0"])
     assert isinstance(done.exception, SettingsError)
     assert str(done.exception) == (

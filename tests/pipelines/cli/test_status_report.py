@@ -42,7 +42,7 @@ def scored(tmp_path: Path) -> str:
 OPTIONS = {"filter": ("--where", "reward >= 2"), "choose": ("--strategy", "best"), "export": ("--for", "sft")}
 
 
-def made(command: str, scored: str, output: str) -> None:
+def make(command: str, scored: str, output: str) -> None:
     assert run(command, scored, output, *OPTIONS.get(command, ())).exit_code == 0
 
 
@@ -53,7 +53,7 @@ def test_a_result_says_what_it_is_of_what_and_how_much(
     command: str, rows: str, scored: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = str(tmp_path / "result")
-    made(command, scored, output)
+    make(command, scored, output)
     show(status_report(read_status(output)))
     shown = capsys.readouterr().out
     assert shown.startswith(f"complete: result of `{command}`, {rows} in 1 file of ")
@@ -64,7 +64,7 @@ def test_a_result_says_what_it_is_of_what_and_how_much(
 
 def test_a_result_whose_corpus_has_changed_says_so(scored: str, tmp_path: Path) -> None:
     output = str(tmp_path / "result")
-    made("choose", scored, output)
+    make("choose", scored, output)
     next(Path(scored, "parts").glob("*.parquet")).unlink()
     assert "which has changed since" in run("status", output).output
     Path(scored, "manifest.json").unlink()
@@ -74,7 +74,7 @@ def test_a_result_whose_corpus_has_changed_says_so(scored: str, tmp_path: Path) 
 
 def test_an_unfinished_result_says_what_is_written_and_how_to_resume(scored: str, tmp_path: Path) -> None:
     output = tmp_path / "result"
-    made("pairs", scored, str(output))
+    make("pairs", scored, str(output))
     document = json.loads((output / "pairs.json").read_text())
     (output / "pairs.json").write_text(json.dumps({**document, "summary": None}))
     note_done(str(output), "00000", {"rows": 2})

@@ -71,9 +71,9 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("folder", "told"), TOLD)
-def test_a_folder_is_told_as_what_it_is(folders: Path, folder: str, told: str) -> None:
-    assert describe(folder) == told.replace("{folders}", str(folders))
+@pytest.mark.parametrize(("folder", "description"), TOLD)
+def test_a_folder_is_told_as_what_it_is(folders: Path, folder: str, description: str) -> None:
+    assert describe(folder) == description.replace("{folders}", str(folders))
 
 
 def test_a_result_that_was_begun_is_told_as_such(folders: Path, tmp_path: Path) -> None:

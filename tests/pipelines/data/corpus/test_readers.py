@@ -68,8 +68,8 @@ def ranges(rows: Iterable[RawRow]) -> list[Range]:
     return [Range(row.start, row.end) for row in rows]
 
 
-def tiles(found: Sequence[Range], extent: int) -> bool:
-    return not gaps(sorted(found), extent) and sum(end - start for start, end in found) == extent
+def tiles(pieces: Sequence[Range], extent: int) -> bool:
+    return not gaps(sorted(pieces), extent) and sum(end - start for start, end in pieces) == extent
 
 
 def records(rows: Iterable[RawRow]) -> list[tuple[int, str | None, bytes | None]]:
@@ -195,9 +195,9 @@ def test_a_limited_file_is_read_to_there_and_no_further(tmp_path: Path) -> None:
 # --- files that break off ------------------------------------------------------------------------------------------
 
 
-def keep(found: list[bytes | None], rows: Iterable[RawRow]) -> None:
+def keep(kept_records: list[bytes | None], rows: Iterable[RawRow]) -> None:
     for row in rows:
-        found.append(row.record)
+        kept_records.append(row.record)
 
 
 @pytest.mark.usefixtures("broken_later")

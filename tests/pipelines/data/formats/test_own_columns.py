@@ -114,8 +114,8 @@ def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
 
 def test_what_stands_beside_a_named_path_belongs_to_its_conversation() -> None:
     tool = {"type": "function", "function": {"name": "w"}}
-    asked = {"input": [user("q")], "messages": [user("q")], "tools": [tool], "instructions": "Be brief.", "system": None}
-    row = {"request": asked, "answer": "a", "all": {"turns": json.dumps([user("q"), reply("a")]), **asked}}
+    fields = {"input": [user("q")], "messages": [user("q")], "tools": [tool], "instructions": "Be brief.", "system": None}
+    row = {"request": fields, "answer": "a", "all": {"turns": json.dumps([user("q"), reply("a")]), **fields}}
     brief, plain = [("system", "Be brief."), ("user", "q")], [("user", "q")]
     for own_columns, context in (
         (OwnColumns("request.input", "answer"), brief),
@@ -128,12 +128,12 @@ def test_what_stands_beside_a_named_path_belongs_to_its_conversation() -> None:
         assert parsed.requests[0].tools == (json.dumps(tool),)
     by_prompt = OwnColumns("request.input", "answer").shape()
     assert judged(requests(by_prompt, row | {"tools": [tool]})) == {"final": "a"}
-    for beside in ({"tools": [{"name": "v"}]}, {"request": asked | {"tools": [{"type": "web_search"}]}}):
+    for beside in ({"tools": [{"name": "v"}]}, {"request": fields | {"tools": [{"type": "web_search"}]}}):
         assert refused(requests(by_prompt, row | beside)) == {"final": Reason.TOOL_CALL}
     assert refused(requests(by_prompt, row | {"system": "Be long."})) == {"final": Reason.TWO_SYSTEM_PROMPTS}
     assert refused(requests(OwnColumns("request.input", None).shape(), row)) == {"candidate": Reason.TOOL_CALL}
     parts = OwnColumns("request.input", "request.system")
-    assert contexts(requests(parts.shape(), {"request": asked | {"system": "a", "instructions": None}})) == [plain]
+    assert contexts(requests(parts.shape(), {"request": fields | {"system": "a", "instructions": None}})) == [plain]
 
 
 def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:

@@ -54,13 +54,13 @@ def test_every_shape_of_a_prompt_is_the_same_question() -> None:
         assert contexts(row_requests) == ASKED
 
 
-def account_of_a_prompt(found: RowRequests) -> None:
+def account_of_a_prompt(parsed: RowRequests) -> None:
     """A prompt is one request, with one response that isn't there yet."""
-    assert found.names == (CANDIDATE,)
-    assert [(response.name, response.content) for request in found.requests for response in request.responses] == [
+    assert parsed.names == (CANDIDATE,)
+    assert [(response.name, response.content) for request in parsed.requests for response in request.responses] == [
         (CANDIDATE, "")
     ]
-    assert found.rejected == ()
+    assert parsed.rejected == ()
 
 
 def test_what_the_assistant_said_last_is_left_out_and_all_before_stays() -> None:
@@ -283,9 +283,9 @@ def test_a_prompt_in_a_column_of_ones_own() -> None:
     assert (shape.looks_like(row), shape.looks_like({"prompt": "q"})) == (True, False)
 
 
-@pytest.mark.parametrize("own", [None, OwnColumns("prompt", None)])
-def test_a_prompt_has_what_it_is_judged_by(own: OwnColumns | None) -> None:
-    shape = RowShape("prompt", own_columns=own, columns=(("principle", "rubric.text"),), unanswered=True)
+@pytest.mark.parametrize("own_columns", [None, OwnColumns("prompt", None)])
+def test_a_prompt_has_what_it_is_judged_by(own_columns: OwnColumns | None) -> None:
+    shape = RowShape("prompt", own_columns=own_columns, columns=(("principle", "rubric.text"),), unanswered=True)
     (item,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
     (two,) = shape.requests({"prompt": "q", "rubric": {"text": ["be brief", "be kind"]}}).requests
     (none,) = shape.requests({"prompt": "q"}).requests

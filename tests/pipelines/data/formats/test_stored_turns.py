@@ -60,16 +60,16 @@ def test_another_text_is_no_conversation(text: str) -> None:
 
 def test_maps_are_messages() -> None:
     """As Spark writes them: array<map<string,string>>."""
-    one = pa.map_(pa.string(), pa.string())
-    chats = pa.array([[list(turn.items()) for turn in TURNS]], pa.list_(one))
+    turn_type = pa.map_(pa.string(), pa.string())
+    chats = pa.array([[list(turn.items()) for turn in TURNS]], pa.list_(turn_type))
     (row,) = python_rows(pa.table({"messages": chats}))
     assert (contexts(requests(detect([row]), row)), judged(requests(detect([row]), row))) == (
         [[("user", "q")]],
         {"final": "a"},
     )
-    sides = [pa.array([list(reply(text).items())], one) for text in "ab"]
+    sides = [pa.array([list(reply(text).items())], turn_type) for text in "ab"]
     pair: dict[str, Any] = dict(zip(("chosen", "rejected"), sides, strict=True))
-    (row,) = python_rows(pa.table({"prompt": pa.array([[list(user("q").items())]], pa.list_(one)), **pair}))
+    (row,) = python_rows(pa.table({"prompt": pa.array([[list(user("q").items())]], pa.list_(turn_type)), **pair}))
     assert judged(requests(detect([row]), row)) == {"chosen": "a", "rejected": "b"}
 
 

@@ -29,7 +29,7 @@ def take(folder: str) -> None:
         pass
 
 
-def written(folder: Path, holder: Holder) -> None:
+def write_lease(folder: Path, holder: Holder) -> None:
     folder.mkdir()
     (folder / LEASE).write_bytes(holder.content)
 
@@ -75,13 +75,16 @@ def test_what_a_process_held_that_was_killed_is_taken_over_at_once(tmp_path: Pat
 
 @pytest.mark.parametrize(
     "change",
-    [lambda own: replace(own, start=own.start - 1), lambda own: replace(own, renewed=own.renewed - 2 * leases.STALE_S)],
+    [
+        lambda holder: replace(holder, start=holder.start - 1),
+        lambda holder: replace(holder, renewed=holder.renewed - 2 * leases.STALE_S),
+    ],
     ids=["its process id is another process' by now", "it was stopped for long"],
 )
 def test_what_a_holder_of_this_machine_has_lost_is_taken_over_at_once(
     change: Callable[[Holder], Holder], tmp_path: Path
 ) -> None:
-    written(tmp_path / "out", change(Holder.this_process()))
+    write_lease(tmp_path / "out", change(Holder.this_process()))
     take(str(tmp_path / "out"))
 
 

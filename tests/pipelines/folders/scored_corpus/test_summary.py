@@ -67,7 +67,7 @@ def scored(reward: float, tokens: int = 1, **outputs: float) -> Score:
     return Score.scored(Reading(reward, outputs or {"score": reward}), tokens)
 
 
-def shown(summary: Summary, capsys: pytest.CaptureFixture[str], output: str = "out") -> str:
+def show_summary(summary: Summary, capsys: pytest.CaptureFixture[str], output: str = "out") -> str:
     """The summary as the command shows it."""
     show(scored_report(summary, build(ScoreSettings, {"inputs": ("c",), "output": output, "model": "m"})))
     return capsys.readouterr().out
@@ -196,7 +196,7 @@ def test_the_first_of_each_reason_are_shown_with_what_was_wrong(tmp_path: Path, 
     columns, number = replace(ONE, text=True), Score.rejected(Reason.CONTENT_NOT_TEXT, "response: a number, 5")
     parts = [[scored(1.0)], [unread("Well.\nFine"), number, number], *[[unread(f"No. {index}")] * 2 for index in range(50)]]
     summary = Summary.of_json(json.loads(json.dumps(summary_of(tmp_path / "some", columns, *parts).as_json())))
-    text = shown(summary, capsys)
+    text = show_summary(summary, capsys)
     assert [line for line in text.splitlines() if line.startswith("  ") and ": f:" in line] == [
         "  no_verdict: f:0 final: the judge wrote 'Well.\\nFine'",
         "  no_verdict: f:0 final: the judge wrote 'No. 0'",
@@ -235,9 +235,9 @@ def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys:
         tmp_path, [("f:0", "chosen", "a prompt", scored(9.0)), ("f:0", "rejected", "another", scored(0.0))]
     )
     assert summary.labels == {"pairs": 0, "agree": 0, "disagree": 0, "equal": 0, "left_out": 2, "margin": None}
-    assert "Labels" not in shown(summary, capsys)
+    assert "Labels" not in show_summary(summary, capsys)
     with_pairs = replace(summary, labels={**summary.labels, "pairs": 4, "agree": 4})
-    assert "0 equal ones; 2 prompts have" in shown(with_pairs, capsys)
+    assert "0 equal ones; 2 prompts have" in show_summary(with_pairs, capsys)
 
 
 def test_large_counts_are_shown_whole_on_a_narrow_terminal(
@@ -245,7 +245,7 @@ def test_large_counts_are_shown_whole_on_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for rows, tokens in ((100_300, 107_330_930), (1_000_000_000, 107_330_930_000_000)):
-        output = shown(Summary(rows, rows, rows, 0, 0, 0, tokens, {}, {}), capsys)
+        output = show_summary(Summary(rows, rows, rows, 0, 0, 0, tokens, {}, {}), capsys)
         assert [f"{rows:,}"] * 3 + ["0"] * 3 + [f"{tokens:,}"] in [line.split() for line in output.splitlines()]
 
 
@@ -286,12 +286,12 @@ def test_responses_that_are_there_again_are_counted(tmp_path: Path, capsys: pyte
     texts = [("a", "yes"), ("b", "yes"), ("a", "yes"), ("a", "no"), ("a", "yes"), ("b", ""), ("b", "")]
     summary = summary_of_texts(tmp_path / "again", *texts, ("a", None), ("a", None), (None, None))
     assert summary.repeats == 3
-    output = shown(summary, capsys, "out dir/")
+    output = show_summary(summary, capsys, "out dir/")
     assert "Repeats: 3 of 10 responses have the text of an earlier response to an equal prompt" in output
     assert "`assay choose 'out dir' OUTPUT --strategy all --set distinct=1`" in output
     summary = summary_of_texts(tmp_path / "none", ("a", "yes"), ("b", "yes"), ("a", "Yes"))
     assert summary.repeats == 0
-    assert "Repeats" not in shown(summary, capsys)
+    assert "Repeats" not in show_summary(summary, capsys)
 
 
 def test_without_texts_or_in_a_large_corpus_repeats_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

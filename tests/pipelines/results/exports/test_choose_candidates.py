@@ -125,11 +125,11 @@ def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3).map(float), st.text("ab", min_size=1, max_size=4)), max_size=8))
-def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(told: list[tuple[float, str]]) -> None:
-    kept = choose(worded(*told), ChoiceOfCandidates(strategy="all", distinct=1.0))
+def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(scored_texts: list[tuple[float, str]]) -> None:
+    kept = choose(worded(*scored_texts), ChoiceOfCandidates(strategy="all", distinct=1.0))
     rewards = {item.candidate.text: item.candidate.reward for item in kept}
     assert len(rewards) == len(kept)
-    assert rewards == {text: max(reward for reward, same in told if same == text) for _, text in told}
+    assert rewards == {text: max(reward for reward, same in scored_texts if same == text) for _, text in scored_texts}
 
 
 # --- drawn -----------------------------------------------------------------------------------------------------------

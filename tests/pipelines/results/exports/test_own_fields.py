@@ -162,7 +162,7 @@ def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Pa
     rows = [{"prompt": f"p{index}", "response": ["a", "b"], "answer": answer} for index, answer in enumerate(answers)]
     shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
     column = {"answer": scalar_column(answers, pa.array([first]).type)}
-    folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0]] * len(rows), shape, own=column, part_rows=50)
+    folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0]] * len(rows), shape, columns_beside=column, part_rows=50)
     for kind in ("choose", "pairs", "sft-turns"):
         summary, written = write_rows(folder, tmp_path / kind, kind)
         each = len(written) // len(answers)

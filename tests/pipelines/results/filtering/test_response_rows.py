@@ -185,7 +185,7 @@ def test_an_own_value_is_that_of_its_record_whatever_its_column_is(tmp_path: Pat
     answers = [*range(50), 5, 1.5, True, "text", None, ["a", 1], {"b": [None]}, 2**70, 2**53 + 1, -0.5]
     rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in answers]
     column = {"answer": scalar_column(answers, pa.int64())}
-    scored = judged_corpus(tmp_path / "scored", rows, [[1.0]] * len(rows), ANSWERED, own=column, part_rows=50)
+    scored = judged_corpus(tmp_path / "scored", rows, [[1.0]] * len(rows), ANSWERED, columns_beside=column, part_rows=50)
     filter_settings = settings_of(scored, tmp_path / "kept", fields=False)
     summary = keep(filter_settings)
     assert [json.dumps(row["answer"]) for row in rows_in(tmp_path / "kept")] == [*map(json.dumps, answers)]

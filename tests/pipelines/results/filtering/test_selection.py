@@ -82,7 +82,7 @@ def best_of(rows: Sequence[Row], count: int) -> list[int]:
     return sorted(range(len(rows)), key=lambda at: (rows[at].value, rows[at].tie, -at), reverse=True)[:count]
 
 
-def kept(reasons: Sequence[str | None]) -> list[int]:
+def keep(reasons: Sequence[str | None]) -> list[int]:
     return [index for index, reason in enumerate(reasons) if reason is None]
 
 
@@ -95,7 +95,7 @@ def test_the_best_fraction_is_rounded_down_but_never_to_none(values: list[float]
     best = best_of(rows, rank)
     reasons, summary = reasons_of(rows, parts, top_fraction=fraction)
     boundary = rows[best[-1]].value
-    assert kept(reasons) == sorted(best)
+    assert keep(reasons) == sorted(best)
     assert set(reasons) <= {None, "top_fraction"}
     assert summary == {
         "candidates": len(rows),
@@ -109,12 +109,12 @@ def test_the_best_fraction_is_rounded_down_but_never_to_none(values: list[float]
 @pytest.mark.parametrize(("fraction", "total", "rank"), [(0.29, 100, 29), (1e-05, 300_000, 3), (0.1, 5, 1), (1, 7, 7)])
 def test_a_fraction_is_the_one_written(fraction: float, total: int, rank: int) -> None:
     reasons, _ = reasons_of(with_ties([float(number) for number in range(total)]), top_fraction=fraction)
-    assert len(kept(reasons)) == rank
+    assert len(keep(reasons)) == rank
 
 
 def test_responses_with_the_same_key_stay_together_and_are_counted() -> None:
     reasons, summary = reasons_of([Row(1, 5), Row(1, 5), Row(1, 4), Row(2, 1), Row(0.5, 1)], top_fraction=0.4)
-    assert kept(reasons) == [0, 1, 3]
+    assert keep(reasons) == [0, 1, 3]
     assert (summary["kept"], summary["equal"], summary["equal_kept"]) == (3, 3, 2)
 
 
@@ -131,8 +131,8 @@ def test_a_quantile_is_numpys(values: list[float], q: float) -> None:
     reasons, summary = reasons_of(with_ties(values), quantile=q)
     if math.isfinite(upper - lower):
         assert summary["boundary"] == np.quantile(values, q)
-    assert kept(reasons) == [index for index, number in enumerate(values) if number >= summary["boundary"]]
-    assert summary == {"candidates": len(values), "kept": len(kept(reasons)), "boundary": summary["boundary"]}
+    assert keep(reasons) == [index for index, number in enumerate(values) if number >= summary["boundary"]]
+    assert summary == {"candidates": len(values), "kept": len(keep(reasons)), "boundary": summary["boundary"]}
 
 
 @given(st.lists(st.sampled_from([math.inf, -math.inf, 1.7e308, -1.7e308, 0.5]), min_size=1, max_size=12), fractions)
@@ -141,7 +141,7 @@ def test_a_quantile_where_numpy_gives_nan_is_a_neighbour(values: list[float], q:
     reasons, summary = reasons_of(with_ties(values), quantile=q)
     if not math.isfinite(upper - lower):
         assert summary["boundary"] == (upper if weight else lower)
-    assert kept(reasons) == [index for index, number in enumerate(values) if number >= summary["boundary"]]
+    assert keep(reasons) == [index for index, number in enumerate(values) if number >= summary["boundary"]]
 
 
 prompts = st.tuples(st.integers(0, 3) | st.just(2**64 - 1), st.integers(0, 1) | st.just(2**63))

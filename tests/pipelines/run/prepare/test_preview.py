@@ -118,9 +118,9 @@ def test_written_out_prompts_are_read_as_turns(tmp_path: Path) -> None:
 
 def test_the_terms_of_a_published_model_are_said_once(tmp_path: Path) -> None:
     model = write_model(tmp_path / "Skywork-Reward-V2-Qwen3-8B")
-    found = planned(tmp_path, [GOOD] * 5, model=str(model)).shape_found
+    shape = planned(tmp_path, [GOOD] * 5, model=str(model)).shape_found
     terms = "licence: its card's; trained on up to 16,384 tokens; its card shows it no system turn (arXiv 2507.01352)"
-    assert found.count(f"{model}: {terms}") == 1
+    assert shape.count(f"{model}: {terms}") == 1
     assert "licence" not in planned(tmp_path, [GOOD] * 5, model="tiny-scalar").shape_found
 
 

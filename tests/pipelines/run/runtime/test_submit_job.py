@@ -25,11 +25,11 @@ def test_exit_codes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "told"), [("http://127.0.0.1:1", "Failed to connect"), ("cloud://x", "Module: cloud does not exist")]
+    ("address", "message"), [("http://127.0.0.1:1", "Failed to connect"), ("cloud://x", "Module: cloud does not exist")]
 )
-def test_no_cluster(address: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cluster(address: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:2")
-    with pytest.raises(SettingsError, match=f"no cluster accepts jobs at {address}: {told}"):
+    with pytest.raises(SettingsError, match=f"no cluster accepts jobs at {address}: {message}"):
         connect(address)
 
 

@@ -93,7 +93,7 @@ def draw(address: str, *, patience_s: float = 0.5) -> GeneratedCandidate:
     return asyncio.run(candidate())
 
 
-def judged(address: str, *, patience_s: float = 0.5) -> list[float | Reason | None]:
+def ask_judge(address: str, *, patience_s: float = 0.5) -> list[float | Reason | None]:
     """The rewards, or the reasons, of two responses by a judge of the endpoint."""
     with asking(address, "parrot", rubric=RUBRIC, reask=0, patience_s=patience_s) as score:
         (scores,) = score([request(user("3+4?"), to=["a long one", "b"])])
@@ -115,7 +115,7 @@ def test_a_text_ends_as_it_is_called_anywhere(endpoint: Endpoint, address: str) 
         candidate = draw(address)
         assert (candidate.text, candidate.finish_reason, candidate.reason) == ("7", "stop", None)
     endpoint.bodies = [completion(), completion("Better: A", "end_turn")]
-    assert judged(address) == [1.0, 0.0]
+    assert ask_judge(address) == [1.0, 0.0]
 
 
 def test_a_text_that_was_cut_off_is_none_whatever_that_is_called(endpoint: Endpoint, address: str) -> None:
@@ -123,7 +123,7 @@ def test_a_text_that_was_cut_off_is_none_whatever_that_is_called(endpoint: Endpo
         endpoint.bodies = [completion(), completion(finish=finish)]
         assert draw(address).reason is Reason.UNFINISHED
     endpoint.bodies = [completion(), completion("Better: A", "max_tokens")]
-    assert judged(address) == [Reason.CUT_OFF, Reason.CUT_OFF]
+    assert ask_judge(address) == [Reason.CUT_OFF, Reason.CUT_OFF]
 
 
 def test_a_text_of_all_tokens_whose_end_isnt_told_was_cut_off(endpoint: Endpoint, address: str) -> None:
@@ -139,7 +139,7 @@ def test_a_text_that_the_model_didnt_end_is_asked_for_again(endpoint: Endpoint, 
         candidate = draw(address)
         assert (candidate.text, candidate.retries) == ("7", 1)
     endpoint.bodies = [completion(), completion("Better: B, but", "timeout"), completion("Better: A")]
-    assert judged(address) == [1.0, 0.0]
+    assert ask_judge(address) == [1.0, 0.0]
 
 
 def test_a_text_that_never_ends_fails_while_others_are_answered(
@@ -152,7 +152,7 @@ def test_a_text_that_never_ends_fails_while_others_are_answered(
     assert (candidate.text, candidate.reason, candidate.retries) == ("", Reason.ENDPOINT_FAILED, 9)
     assert candidate.cause == "gave a text that hadn't ended (finish_reason: 'timeout')"
     endpoint.bodies = [completion(), *[half] * 9, completion(), half]
-    assert judged(address, patience_s=20) == [Reason.ENDPOINT_FAILED, Reason.ENDPOINT_FAILED]
+    assert ask_judge(address, patience_s=20) == [Reason.ENDPOINT_FAILED, Reason.ENDPOINT_FAILED]
 
 
 def test_a_refusal_is_an_answer_without_a_verdict(endpoint: Endpoint, address: str) -> None:
@@ -161,7 +161,7 @@ def test_a_refusal_is_an_answer_without_a_verdict(endpoint: Endpoint, address: s
     endpoint.bodies += [refusal]
     assert (draw(address).reason, len(endpoint.requests)) == (Reason.EMPTY_CONTENT, 2)
     endpoint.bodies = [completion(), refusal]
-    assert judged(address) == [Reason.NO_VERDICT, Reason.NO_VERDICT]
+    assert ask_judge(address) == [Reason.NO_VERDICT, Reason.NO_VERDICT]
 
 
 PARTS: list[object] = [
@@ -213,7 +213,7 @@ def test_a_refusal_in_a_200_is_one(endpoint: Endpoint, address: str) -> None:
     assert candidate.reason is Reason.TOO_LONG
     assert candidate.cause.startswith("answers 400: This model's maximum context length")
     endpoint.bodies = [completion(), long, completion(), long]
-    assert judged(address) == [Reason.TOO_LONG, Reason.TOO_LONG]
+    assert ask_judge(address) == [Reason.TOO_LONG, Reason.TOO_LONG]
 
 
 OTHERS: list[Any] = [
@@ -233,7 +233,7 @@ def test_a_body_of_another_form_is_told_by_its_beginning(endpoint: Endpoint, add
         assert str(error.value).endswith(f"/v1 answered with something other than a chat completion: {written[:500]}")
     endpoint.bodies, endpoint.kind = [OTHERS[0]], "text/html"
     with pytest.raises(EndpointError, match="answered with something other than a chat completion: "):
-        judged(address)
+        ask_judge(address)
 
 
 def test_a_body_of_nothing_is_told(endpoint: Endpoint, address: str) -> None:

@@ -43,11 +43,8 @@ def grades(count: int) -> list[float]:
 
 
 def test_a_judge_behind_an_address_is_a_scorer_like_any_other(tmp_path: Path) -> None:
-    judge, corpus, output = (
-        Judge(lambda text, times: 400 if text == "answer 3" else None),
-        corpus_of(tmp_path, 40),
-        tmp_path / "out",
-    )
+    judge = Judge(lambda text, times: 400 if text == "answer 3" else None)
+    corpus, output = corpus_of(tmp_path, 40), tmp_path / "out"
     prices = {"input_price": 2.0, "output_price": 8.0}
     with listening(judge.app) as address:
         summary = score(settings(corpus, output, **options(address, **prices)))
@@ -55,8 +52,8 @@ def test_a_judge_behind_an_address_is_a_scorer_like_any_other(tmp_path: Path) ->
         assert rewards(output) == expected
         assert summary.reasons == {"endpoint_refused": 1}
         assert any(example.detail.startswith("answers 400: ") for example in summary.examples)
-        asked = 39 + 1  # and the probes, one of them before the last try of what was refused
-        assert summary.endpoint["requests"] >= asked + 2
+        request_count = 39 + 1  # and the probes, one of them before the last try of what was refused
+        assert summary.endpoint["requests"] >= request_count + 2
         assert summary.endpoint["fingerprints"] == ["fp_1"]
         assert summary.endpoint["cost"] == pytest.approx(sum(judge.answered.values()) * (7 * 2 + 3 * 8) / 1e6)
         manifest = json.loads((output / "manifest.json").read_text())
@@ -105,11 +102,11 @@ def test_a_run_ends_when_another_model_answers_under_the_same_name(tmp_path: Pat
     """As while `assay serve` is replaced by one with other settings, of which HAProxy asks both."""
     how = RenderSettings(reasoning=Reasoning.STRIP)
     before, after = application([scorer(MODEL)]), application([scorer(MODEL, reasoning=Reasoning.STRIP)], render=how)
-    asked: list[str] = []
+    paths: list[str] = []
 
     async def replaced(scope: Any, receive: Any, send: Any) -> None:
-        asked.append(scope["path"])
-        await (after if asked.count("/v1/rewards") > 80 else before)(scope, receive, send)
+        paths.append(scope["path"])
+        await (after if paths.count("/v1/rewards") > 80 else before)(scope, receive, send)
 
     corpus, output = corpus_of(tmp_path, 200), tmp_path / "out"
     with listening(replaced) as address:

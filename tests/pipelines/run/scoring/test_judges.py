@@ -37,12 +37,12 @@ def corpus(tmp_path: Path) -> Path:
     return write(tmp_path / "c.jsonl", lines(ROWS))
 
 
-def judged(corpus: Path, output: Path, folder: Path, **options: Any) -> Any:
+def compare(corpus: Path, output: Path, folder: Path, **options: Any) -> Any:
     return score(settings(corpus, output, model=str(folder), **{"family": "genrm-json", **COLUMNS, **options}))
 
 
 def test_every_response_has_its_votes_and_their_sum(tmp_path: Path, corpus: Path, folder: Path) -> None:
-    summary = judged(corpus, tmp_path / "out", folder, votes=4, pairs="all", part_rows=7)
+    summary = compare(corpus, tmp_path / "out", folder, votes=4, pairs="all", part_rows=7)
     rows = scored(tmp_path / "out")
     assert (summary.rows, summary.responses, summary.scored) == (40, 120, 120)
     assert all(len(row["votes"]) == 8 == row["scores"]["judgements"] for row in rows)
@@ -55,7 +55,7 @@ def test_every_response_has_its_votes_and_their_sum(tmp_path: Path, corpus: Path
 
 
 def test_a_trace_is_kept_on_request(tmp_path: Path, corpus: Path, folder: Path) -> None:
-    judged(corpus, tmp_path / "out", folder, votes=2, trace=True)
+    compare(corpus, tmp_path / "out", folder, votes=2, trace=True)
     first = scored(tmp_path / "out")[0]
     assert [text["shown"] for text in first["trace"]] == [
         ["response[0]", "response[1]"], ["response[1]", "response[0]"],
@@ -66,15 +66,15 @@ def test_a_trace_is_kept_on_request(tmp_path: Path, corpus: Path, folder: Path) 
 
 
 def test_how_it_was_asked_is_written_down_and_makes_another_run(tmp_path: Path, corpus: Path, folder: Path) -> None:
-    judged(corpus, tmp_path / "out", folder, votes=4, temperature=0.6)
+    compare(corpus, tmp_path / "out", folder, votes=4, temperature=0.6)
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest is not None
     judge = manifest.identity["judge"]
     assert (judge["votes"], judge["temperature"], judge["sampling_of"], judge["parser"]) == (4, 0.6, "the user", PARSER)
     for change in ({"votes": 2}, {"seed": 1}, {"reask": 0}, {"aggregate": "win-rate"}, {"trace": True}):
         with pytest.raises(OutputError, match="judge: "):
-            judged(corpus, tmp_path / "out", folder, **{"votes": 4, "temperature": 0.6, **change})
-    boxed = judged(corpus, tmp_path / "boxed", folder, family="genrm-boxed", votes=32, limit=2)
+            compare(corpus, tmp_path / "out", folder, **{"votes": 4, "temperature": 0.6, **change})
+    boxed = compare(corpus, tmp_path / "boxed", folder, family="genrm-boxed", votes=32, limit=2)
     assert boxed.scored == 6
     actual_manifest = read_manifest(str(tmp_path / "boxed"))
     assert actual_manifest is not None
@@ -91,7 +91,7 @@ def test_a_column_says_what_responses_are_judged_by(tmp_path: Path, folder: Path
         {**ROWS[4], "by": " "},
     ]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
-    judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, trace=True)
+    compare(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, trace=True)
     result = scored(tmp_path / "out")[::3]
     assert [row["reason"] for row in result] == [None, None, "no_principle", "wrong_type", "wrong_type"]
     assert [[text["principle"] for text in row["trace"] or ()] for row in result[:2]] == [
@@ -102,13 +102,13 @@ def test_a_column_says_what_responses_are_judged_by(tmp_path: Path, folder: Path
 
 def test_a_column_that_isnt_there_or_isnt_read_is_refused(tmp_path: Path, corpus: Path, folder: Path) -> None:
     with pytest.raises(SourceError, match="none of the 40 rows looked at has 'principal'"):
-        judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "principal"})
+        compare(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "principal"})
     with pytest.raises(SettingsError, match=r"--field principle=by: .* because it judges by no principle"):
-        judged(corpus, tmp_path / "out", folder, family="rm-r1", field={"principle": "by"})
+        compare(corpus, tmp_path / "out", folder, family="rm-r1", field={"principle": "by"})
     with pytest.raises(SettingsError, match=r"because read\.principles are given too"):
-        judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, principles={"a": "b"})
+        compare(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, principles={"a": "b"})
     with pytest.raises(SettingsError, match=r"or --field principle=COLUMN"):
-        judged(corpus, tmp_path / "out", folder, family="reward-anything")
+        compare(corpus, tmp_path / "out", folder, family="reward-anything")
 
 
 def test_a_judge_of_two_says_what_it_cant_compare(tmp_path: Path, folder: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_judge_of_two_says_what_it_cant_compare(tmp_path: Path, folder: Path) 
     with pytest.raises(SettingsError, match="compares the responses of a row, and none of the 1 rows looked at has two"):
         score(settings(corpus, tmp_path / "out", model=str(folder), family="genrm-json"))
     lone = write(tmp_path / "lone.jsonl", lines([ROWS[0], {"prompt": "Hi", "responses": ["Hello"]}]))
-    judged(lone, tmp_path / "out", folder)
+    compare(lone, tmp_path / "out", folder)
     assert outcome_of(tmp_path / "out")[-1] == ("rejected", "no_opponent")
 
 
@@ -124,7 +124,7 @@ def test_a_judge_of_two_says_what_it_cant_compare(tmp_path: Path, folder: Path) 
 def test_datasets_are_judged_as_folders_are(tmp_path: Path, corpus: Path, folder: Path) -> None:
     options = {"family": "genrm-json", "votes": 2, "engine": "fake", **COLUMNS}
     dataset = assay.score(ray.data.from_items(ROWS), model=str(folder), **options)
-    judged(corpus, tmp_path / "out", folder, votes=2)
+    compare(corpus, tmp_path / "out", folder, votes=2)
     item = {(row["prompt"], row["response_name"]): (row["reward"], list(row["votes"])) for row in dataset.take_all()}
     assert item == {(row["prompt"], row["response_name"]): (row["reward"], row["votes"]) for row in scored(tmp_path / "out")}
 

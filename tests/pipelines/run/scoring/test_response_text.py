@@ -92,11 +92,11 @@ def test_a_field_of_that_name_is_refused(tmp_path: Path) -> None:
 # --- folders without it --------------------------------------------------------------------------------------------
 
 
-def resumed(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def resumed(run_settings: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `score` does, with made-up numbers; returns the notes."""
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
-    notes, planned = Notes(), resolve(own)
-    execute(open_run(own, planned, manifest_of(planned, own), notes.noted), score_corpus._scoring, notes)
+    notes, planned = Notes(), resolve(run_settings)
+    execute(open_run(run_settings, planned, manifest_of(planned, run_settings), notes.noted), score_corpus._scoring, notes)
     return notes.losses
 
 
@@ -151,7 +151,7 @@ def test_parts_of_a_folder_agree_whatever_a_later_run_says(
 
 def test_a_folder_of_another_kind_is_refused_as_before(tmp_path: Path, corpus: Path) -> None:
     write(tmp_path / "out" / "manifest.json", b"{}")
-    own = settings(corpus, tmp_path / "out")
-    planned = resolve(own)
+    run_settings = settings(corpus, tmp_path / "out")
+    planned = resolve(run_settings)
     with pytest.raises(OutputError, match="no manifest of Assay"):
-        open_run(own, planned, manifest_of(planned, own))
+        open_run(run_settings, planned, manifest_of(planned, run_settings))

@@ -16,12 +16,12 @@ from tests.support.corpora import lines, outcome_of, scored, settings, write
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 
-def judged(response: str, **more: Any) -> dict[str, Any]:
+def make_row(response: str, **more: Any) -> dict[str, Any]:
     return {"context": [{"role": "user", "content": "Hi"}], "response": response, **more}
 
 
 def test_a_rows_own_principle_is_what_it_is_judged_by(tmp_path: Path) -> None:
-    rows = [judged("a", principle="brevity"), judged("a", principle="clarity"), judged("a", principle=" ")]
+    rows = [make_row("a", principle="brevity"), make_row("a", principle="clarity"), make_row("a", principle=" ")]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
     score(settings(corpus, tmp_path / "out", model="tiny-principle"))
     short, clear, _ = scored(tmp_path / "out")
@@ -31,7 +31,7 @@ def test_a_rows_own_principle_is_what_it_is_judged_by(tmp_path: Path) -> None:
 
 
 def test_the_runs_principles_each_have_a_score(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines([judged("a", principle="clarity"), judged("b", principle="brevity")]))
+    corpus = write(tmp_path / "c.jsonl", lines([make_row("a", principle="clarity"), make_row("b", principle="brevity")]))
     message = {"right": "correctness", "short": "brevity"}
     score(settings(corpus, tmp_path / "out", model="tiny-principle", principles=message, principle_reward="min"))
     for row in scored(tmp_path / "out"):

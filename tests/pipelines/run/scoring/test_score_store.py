@@ -170,8 +170,8 @@ def test_members_of_an_ensemble_and_single_runs_share_a_store(tmp_path: Path, co
 
 
 def test_candidates_that_were_judged_arent_judged_again(tmp_path: Path) -> None:
-    asked = [{"messages": [{"role": "user", "content": f"What is {at} + 1?"}]} for at in range(12)]
-    corpus = write(tmp_path / "p.jsonl", lines(asked))
+    prompts = [{"messages": [{"role": "user", "content": f"What is {at} + 1?"}]} for at in range(12)]
+    corpus = write(tmp_path / "p.jsonl", lines(prompts))
     flat = {"inputs": (str(corpus),), "policy": "tiny-genrm", "model": "tiny-attributes", "engine": "fake", "n": 4}
     options = {"policy_max_tokens": 64, "store": str(tmp_path / "store")}
     first = sample(build(SampleSettings, {**flat, **options, "output": str(tmp_path / "first")}))

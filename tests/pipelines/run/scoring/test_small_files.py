@@ -116,9 +116,9 @@ def test_appended_files_are_scored_after_those_that_are_there(tmp_path: Path) ->
 @pytest.mark.long
 def test_an_ensemble_of_them_is_that_of_one_file(tmp_path: Path) -> None:
     all_rows = rows(TOTAL)
-    one = write(tmp_path / "one.jsonl", lines(all_rows))
+    single = write(tmp_path / "one.jsonl", lines(all_rows))
     many = small_files(tmp_path / "in", all_rows)
-    for inputs, output in ((one, "of one"), (many, "of many")):
+    for inputs, output in ((single, "of one"), (many, "of many")):
         flat = {"models": ("tiny-scalar", "tiny-attributes"), "engine": "fake", "combine": "mean", "part_rows": 9}
         ensemble(build(EnsembleSettings, {"inputs": (str(inputs),), "output": str(tmp_path / output), **flat}))
     assert without_names(tmp_path / "of many") == without_names(tmp_path / "of one")
@@ -133,10 +133,10 @@ def test_an_ensemble_of_them_is_that_of_one_file(tmp_path: Path) -> None:
 
 def test_filters_pairs_and_exports_read_them(tmp_path: Path) -> None:
     all_rows = rows(TOTAL)
-    one = write(tmp_path / "one.jsonl", lines(all_rows))
+    single = write(tmp_path / "one.jsonl", lines(all_rows))
     many = small_files(tmp_path / "in", all_rows)
     kept = {}
-    for inputs, name in ((one, "one"), (many, "many")):
+    for inputs, name in ((single, "one"), (many, "many")):
         score(settings(inputs, tmp_path / f"scored {name}", part_rows=10))
         assay.filter(str(tmp_path / f"scored {name}"), str(tmp_path / f"kept {name}"), top_fraction=0.5, by="reward")
         kept[name] = sorted(

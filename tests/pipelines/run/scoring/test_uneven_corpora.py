@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("local_ray")
 PAIRS = [{"prompt": f"What is {number}?", "chosen": f"It is {number}.", "rejected": "No."} for number in range(4)]
 
 
-def kept(folder: Path, condition: str) -> int:
+def count_kept(folder: Path, condition: str) -> int:
     return keep(FilterSettings(scored=str(folder), where=condition)).kept
 
 
@@ -61,7 +61,7 @@ def test_shards_of_different_types_are_scored_as_if_they_were_of_one(tmp_path: P
     assert [row["meta"] for row in firsts] == [
         '{"a": 1}', '{"a": 2}', '{"b": "é"}', None, "text", "{}", None, None
     ]  # fmt: skip
-    assert kept(tmp_path / "out", "n > 1.2") == 4
+    assert count_kept(tmp_path / "out", "n > 1.2") == 4
     made = export_commands.make_pairs(
         PairSettings(scored=str(tmp_path / "out"), output=str(tmp_path / "pairs"), fake_ok=True)
     )
@@ -90,7 +90,7 @@ def test_names_with_signs_of_patterns_are_scored_and_filtered(tmp_path: Path) ->
     assert score(settings(tmp_path / "in [v1]" / "part*.jsonl", output)).rows == 1
     assert score(settings(tmp_path / "in [v1]" / "part[1].jsonl", output, overwrite=True)).rows == 1
     assert score(settings(tmp_path / "in [v1]", output, overwrite=True)).rows == 3
-    assert kept(output, "reward > -1000") == 3
+    assert count_kept(output, "reward > -1000") == 3
 
 
 def test_partitions_are_scored_and_kept_by_their_folders(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_partitions_are_scored_and_kept_by_their_folders(tmp_path: Path) -> None
         pq.write_table(pa.Table.from_pylist(rows(2)), path)
     assert score(settings(tmp_path / "in", tmp_path / "out")).rows == 4
     with pytest.raises(ExpressionError, match="there is no column lang") as refused:
-        kept(tmp_path / "out", "lang = 'en'")
+        count_kept(tmp_path / "out", "lang = 'en'")
     assert "a row's name holds the folder: row like '%lang=en/%'\n" in str(refused.value)
-    assert kept(tmp_path / "out", "row like '%lang=en/%'") == 2
+    assert count_kept(tmp_path / "out", "row like '%lang=en/%'") == 2
 
 
 def test_a_column_that_rows_are_read_from_has_one_type(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Chat:
     ) -> None:
         self._judge, self._fault, self._lock = judge, fault, threading.Lock()
         self.bodies: list[dict[str, Any]] = []
-        self.asked = 0
+        self.request_count = 0
         self.root = "/weights/judge"
         self.lists = True
         self.app = FastAPI()
@@ -74,8 +74,8 @@ class Chat:
     async def complete(self, request: Request) -> Any:
         body = await request.json()
         with self._lock:
-            self.asked += 1
-            status = self._fault(self.asked)
+            self.request_count += 1
+            status = self._fault(self.request_count)
         if status is not None:
             return JSONResponse({"error": {"message": "busy"}}, status, {"Retry-After": "0.01"})
         shown = _SHOWN.search(body["messages"][-1]["content"])
@@ -295,7 +295,7 @@ def test_mistakes_are_told_before_anything_is_asked(tmp_path: Path) -> None:
         ):
             with pytest.raises(error, match=words):
                 run(corpus, address, tmp_path / "out", **options)
-    assert not chat.asked
+    assert not chat.request_count
 
 
 @pytest.mark.parametrize(

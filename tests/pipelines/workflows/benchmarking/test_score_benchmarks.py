@@ -53,14 +53,14 @@ class Faulty:
 
     def __init__(self, app: Any, fault: Callable[[int], int | None]) -> None:
         self._app, self._fault, self._lock = app, fault, threading.Lock()
-        self.asked = 0
+        self.request_count = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         status = None
         if scope.get("path") == "/v1/rewards":
             with self._lock:
-                self.asked += 1
-                status = self._fault(self.asked)
+                self.request_count += 1
+                status = self._fault(self.request_count)
         if status is None:
             await self._app(scope, receive, send)
             return
@@ -108,7 +108,7 @@ def test_transient_failures_are_asked_again_and_are_no_outcome(tmp_path: Path) -
         run(corpus, address, tmp_path / "calm")
     with endpoint(lambda number: {0: 503, 1: 429, 2: 500}.get(number % 5) if number < 30 else None) as (address, app):
         run(corpus, address, tmp_path / "stormy")
-    assert app.asked > 50
+    assert app.request_count > 50
     calm, stormy = (outcomes(tmp_path / name / "scored" / "pairs" / MODEL) for name in ("calm", "stormy"))
     assert stormy == calm
     assert not [row for row in stormy if row[5] == "failed"]
@@ -140,7 +140,7 @@ def test_an_endpoint_that_dies_stops_the_run_which_is_resumed(tmp_path: Path) ->
     assert early, "what was answered is committed"
     with endpoint() as (address, app):
         (evaluation,) = run(corpus, address, tmp_path / "out")
-    assert app.asked < 200, "and isn't asked for again"
+    assert app.request_count < 200, "and isn't asked for again"
     assert early.items() <= {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}.items()
     assert evaluation.coverage == 200 / 201
 

@@ -43,7 +43,7 @@ def run(corpus: Path, output: Path, progress: Any = None, **options: Any) -> Cas
     return cascade(settings(corpus, output, **options), progress)
 
 
-def made(tmp_path: Path, count: int = 2400, **more: Any) -> Path:
+def make_corpus(tmp_path: Path, count: int = 2400, **more: Any) -> Path:
     draw = random.Random(0)
     rows = [chat(f"What is {n} + 1?", f"It is {draw.randrange(9**9)}.", id=n, **more) for n in range(count)]
     return write(tmp_path / "c.jsonl", lines(rows))
@@ -58,7 +58,7 @@ def large_alone(corpus: Path, output: Path) -> Path:
 
 @pytest.mark.usefixtures("local_ray")
 def test_most_rows_are_settled_as_the_large_judge_would(tmp_path: Path) -> None:
-    corpus, notes = made(tmp_path), Notes()
+    corpus, notes = make_corpus(tmp_path), Notes()
     result = run(corpus, tmp_path / "out", notes, sample=600)
     kept, wrong, wanted, lost = compare(tmp_path / "out", large_alone(corpus, tmp_path / "large"), WHERE)
     assert kept > 900
@@ -118,7 +118,7 @@ def test_three_models_and_several_responses_to_a_row(tmp_path: Path) -> None:
 def test_where_the_bound_cant_be_shown_the_large_judge_sees_all(
     tmp_path: Path, models: tuple[Any, ...], count: int, why: str
 ) -> None:
-    corpus = made(tmp_path, count)
+    corpus = make_corpus(tmp_path, count)
     result = run(corpus, tmp_path / "out", models=models)
     first, large = result.cascade["stages"]
     assert why in first["why"]
@@ -130,7 +130,7 @@ def test_where_the_bound_cant_be_shown_the_large_judge_sees_all(
 
 @pytest.mark.usefixtures("local_ray")
 def test_rows_of_parquet_go_on_as_rows_of_parquet(tmp_path: Path) -> None:
-    table = pyarrow.json.read_json(made(tmp_path))
+    table = pyarrow.json.read_json(make_corpus(tmp_path))
     pq.write_table(table, tmp_path / "c.parquet", row_group_size=500)
     run(tmp_path / "c.parquet", tmp_path / "out", sample=600)
     kept, wrong, *_ = compare(tmp_path / "out", large_alone(tmp_path / "c.parquet", tmp_path / "large"), WHERE)
@@ -142,7 +142,7 @@ def test_rows_of_parquet_go_on_as_rows_of_parquet(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_killed_cascade_goes_on_to_what_a_calm_one_gives(tmp_path: Path, number: int) -> None:
-    corpus = made(tmp_path)
+    corpus = make_corpus(tmp_path)
     how = {"sample": 600, "part_rows": 100, "unit_bytes": 20_000}
     calm = run(corpus, tmp_path / "calm", **how)
     with pytest.raises(Kill):
@@ -159,7 +159,7 @@ def test_a_killed_cascade_goes_on_to_what_a_calm_one_gives(tmp_path: Path, numbe
 
 @pytest.mark.usefixtures("local_ray")
 def test_a_plan_says_how_many_rows_go_on_and_the_cascade_goes_on_from_it(tmp_path: Path) -> None:
-    corpus = made(tmp_path)
+    corpus = make_corpus(tmp_path)
     with pytest.raises(RunStopped, match=r"small leaves [\d,]+ of 2,400 rows \(\d+\.\d%\) open for large"):
         run(corpus, tmp_path / "out", sample=600, plan_only=True)
     planned = written(tmp_path / "out")
@@ -170,7 +170,7 @@ def test_a_plan_says_how_many_rows_go_on_and_the_cascade_goes_on_from_it(tmp_pat
 
 @pytest.mark.usefixtures("local_ray")
 def test_other_bounds_and_scores_that_have_changed_are_refused(tmp_path: Path) -> None:
-    corpus = made(tmp_path, 1500)
+    corpus = make_corpus(tmp_path, 1500)
     run(corpus, tmp_path / "out", sample=300)
     with pytest.raises(OutputError, match="error"):
         run(corpus, tmp_path / "out", sample=300, error=0.01)
@@ -183,7 +183,7 @@ def test_other_bounds_and_scores_that_have_changed_are_refused(tmp_path: Path) -
 
 @pytest.mark.usefixtures("local_ray")
 def test_the_command_says_the_bound_and_what_each_model_did(tmp_path: Path) -> None:
-    corpus = made(tmp_path, 300)
+    corpus = make_corpus(tmp_path, 300)
     models = ("--model", "tiny-scalar", "--model", "tiny-attributes")
     done = run_here(
         "cascade", corpus, tmp_path / "out", *models, "--where", WHERE, "--error", 0.1, *sets("engine.engine=fake")
@@ -195,7 +195,7 @@ def test_the_command_says_the_bound_and_what_each_model_did(tmp_path: Path) -> N
 
 
 def test_what_cant_be_decided_is_refused_before_a_model_runs(tmp_path: Path) -> None:
-    corpus = made(tmp_path, 20)
+    corpus = make_corpus(tmp_path, 20)
     with pytest.raises(ExpressionError, match="rewrad"):
         run(corpus, tmp_path / "out", where="rewrad >= 0")
     with pytest.raises(ExpressionError, match="no column row"):

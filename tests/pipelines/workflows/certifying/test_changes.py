@@ -73,9 +73,9 @@ def test_what_isnt_prose_isnt_changed(text: str) -> None:
     ],
 )
 def test_where_a_form_is_asked_for_no_words_are_added(prompt: str, system: str) -> None:
-    asked = request(ANSWER, prompt=prompt, system=system)
-    assert {apply(change, asked, 0) for change in CHANGES if change.write and change.adds} == {Left.FORM_ASKED}
-    assert isinstance(apply(BY_NAME["white_space"], asked, 0), ScoreRequest)
+    score_request = request(ANSWER, prompt=prompt, system=system)
+    assert {apply(change, score_request, 0) for change in CHANGES if change.write and change.adds} == {Left.FORM_ASKED}
+    assert isinstance(apply(BY_NAME["white_space"], score_request, 0), ScoreRequest)
 
 
 def test_markdown_isnt_made_markdown_again() -> None:

@@ -47,23 +47,23 @@ AB = ("a", "b")
 ROW: Row = to_prompt("p", (0.0, 1.0))[0]
 
 
-def same(found: Any, wanted: Any) -> None:
+def same(actual: Any, wanted: Any) -> None:
     """Equal, numbers to 1e-9, and null exactly where it is NaN."""
     if isinstance(wanted, dict):
-        assert found.keys() >= wanted.keys()
+        assert actual.keys() >= wanted.keys()
         for name, value in wanted.items():
-            same(found[name], value)
+            same(actual[name], value)
     elif isinstance(wanted, float):
-        assert found == (None if math.isnan(wanted) else pytest.approx(wanted, rel=1e-9, abs=1e-9))
+        assert actual == (None if math.isnan(wanted) else pytest.approx(wanted, rel=1e-9, abs=1e-9))
     else:
-        assert found == wanted
+        assert actual == wanted
 
 
-def check(output: Path, rows: Sequence[Row], names: tuple[str, ...], **asked: Any) -> list[dict[str, Any]]:
+def check(output: Path, rows: Sequence[Row], names: tuple[str, ...], **options: Any) -> list[dict[str, Any]]:
     """Combine, and compare every number of every response; gives what came out."""
-    combined(output, names, **asked)
+    combined(output, names, **options)
     result = corpora.scored(output)
-    settings = CombineSettings(**asked)
+    settings = CombineSettings(**options)
     wanted = expected(rows, names, settings.combine, settings.suspect_reward, settings.suspect_disagreement)
     assert len(result) == len(wanted)
     for item, other in zip(result, wanted, strict=True):

@@ -121,7 +121,7 @@ def test_a_longer_context_takes_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("options", "message"),
     [
         ({}, "--model is missing; --table shows"),
         ({"model": LARGE, "tensor_parallel": 8}, r"it doesn't fit\. TP 8: .* This does: TP 8 x PP 2"),
@@ -131,6 +131,6 @@ def test_a_longer_context_takes_more() -> None:
         ({"model": "somebody/something"}, "the size of somebody/something isn't known"),
     ],
 )
-def test_what_cant_be_planned(asked: dict[str, object], message: str) -> None:
+def test_what_cant_be_planned(options: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        layout_of(LayoutSettings(**asked))
+        layout_of(LayoutSettings(**options))

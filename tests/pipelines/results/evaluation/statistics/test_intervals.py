@@ -160,17 +160,17 @@ def test_items_of_one_prompt_are_no_independent_ones() -> None:
     draws = np.random.default_rng(1)
     first, second = np.triu_indices(4, 1)
 
-    def drawn(prompts: int) -> Array:
+    def draw(prompts: int) -> Array:
         worth, skill = draws.normal(size=(prompts, 4)), draws.normal(0.8, 1.0, size=(prompts, 1))
         rewards = skill * worth + draws.normal(size=(prompts, 4)) * 0.8
         right = (worth[:, first] - worth[:, second]) * (rewards[:, first] - rewards[:, second]) > 0
         return np.repeat(right.reshape(-1, 1), 2, axis=1).astype(float)
 
-    truth, numbers = drawn(200_000).mean(), np.repeat(np.arange(100, dtype=np.uint64), 6)
+    truth, numbers = draw(200_000).mean(), np.repeat(np.arange(100, dtype=np.uint64), 6)
     held = 0
     for _ in range(100):
         prompts = {"all": numbers}
-        low, high, method = intervals.intervals({"all": drawn(100)}, False, BENCHMARK.measures, 0, prompts)["accuracy"]
+        low, high, method = intervals.intervals({"all": draw(100)}, False, BENCHMARK.measures, 0, prompts)["accuracy"]
         held += low <= truth <= high
     assert method == "bootstrap of prompts, 1000 draws, seed 0"
     assert held >= 89, f"it holds the truth {held} times of 100; Wilson's by rows 82 times"
@@ -179,9 +179,9 @@ def test_items_of_one_prompt_are_no_independent_ones() -> None:
 def test_prompts_of_two_subsets_are_the_same_ones_and_equal_items_count_by_prompt() -> None:
     twice = {"a": np.arange(30, dtype=np.uint64), "b": np.arange(30, dtype=np.uint64)}
     right = cells(20, 30)["all"]
-    found = intervals.intervals({"a": right, "b": right}, False, BENCHMARK.measures, 0, twice)
-    assert found["a"] == (*intervals.wilson(20 / 30, 30), "Wilson"), "in a subset each stands once"
-    assert found["accuracy"].high - found["accuracy"].low == pytest.approx(0.33, abs=0.04), "as of 30, and not of 60"
+    results = intervals.intervals({"a": right, "b": right}, False, BENCHMARK.measures, 0, twice)
+    assert results["a"] == (*intervals.wilson(20 / 30, 30), "Wilson"), "in a subset each stands once"
+    assert results["accuracy"].high - results["accuracy"].low == pytest.approx(0.33, abs=0.04), "as of 30, and not of 60"
     all_right = {subset: cells(30, 30)["all"] for subset in twice}
     assert intervals.intervals(all_right, False, BENCHMARK.measures, 0, twice)["accuracy"][:2] == pytest.approx(
         intervals.wilson(1.0, 30)

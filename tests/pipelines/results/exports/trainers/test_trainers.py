@@ -161,8 +161,8 @@ def judged(context: str, text: str, **scores: float) -> Candidate:
 LABEL = "helpfulness:3,correctness:4,coherence:4,complexity:2,verbosity:1"
 
 
-def talk(*said: tuple[str, str, str | None], system: str = "s0") -> dict[str, Any]:
-    listed = [{"value": value, "from": name, "label": label} for name, value, label in said]
+def talk(*triples: tuple[str, str, str | None], system: str = "s0") -> dict[str, Any]:
+    listed = [{"value": value, "from": name, "label": label} for name, value, label in triples]
     return {"conversations": listed, "system": system, "mask": "User", "type": "VALUE_TO_TEXT"}
 
 
