@@ -63,7 +63,7 @@ def check_free(folder: str, overwrite: bool, kind: OutputKind = FILTER) -> None:
             "folder"
         )
     if earlier.get("summary") is not None and not overwrite:
-        raise OutputError(f"{folder} holds what {earlier.get('asked')!r} gave; --overwrite replaces it")
+        raise OutputError(f"{folder} holds what {earlier.get('description')!r} gave; --overwrite replaces it")
 
 
 def start(folder: str, document: Mapping[str, Any], kind: OutputKind = FILTER) -> dict[str, dict[str, Any]]:
