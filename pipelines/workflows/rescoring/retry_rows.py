@@ -110,7 +110,9 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)
-    accepting = opened.settings.model_copy(update={"accept_versions": settings.accept_versions})
+    # All may fail again, as they are those that had failed: the share that a run allows is of all its responses.
+    work = opened.settings.work.model_copy(update={"max_failed_fraction": 1.0})
+    accepting = opened.settings.model_copy(update={"accept_versions": settings.accept_versions, "work": work})
     opened = replace(opened, settings=accepting)
     with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
         audit_parts(folder, manifest, partial=False)
@@ -118,7 +120,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         run = replace(run, state=run.parts.repair(manifest.files, progress.noted))
         before = run.state.audit()
         retried = dict(Counter(itertools.chain.from_iterable(run.failed_reasons(run.state).values())).most_common())
-        if not retried:
+        if not retried and manifest.summary is not None:  # else a retry was killed after its last part, and is ended now
             return RetrySummary({}, {}, before, before)
         entry = {
             "session": run.session,

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,31 @@ def test_a_row_that_fails_again_says_its_new_reason_and_counts_as_failed(tmp_pat
     summary = again(tmp_path / "out")
     assert (summary.retried, summary.after.failed) == ({"engine_refused": 1}, 1)
     assert [row["reason"] for row in scored(tmp_path / "out")] == before
+
+
+def test_all_may_fail_again_however_many_they_are(tmp_path: Path) -> None:
+    faults: dict[str, Any] = {"at": {str(token("\x07")): "refuse"}}
+    odd = rows(300)
+    for row in odd[180:]:  # less than half of the run, and all of its last parts
+        row["messages"][1]["content"] = "\x07"
+    corpus = write(tmp_path / "c.jsonl", lines(odd))
+    score(settings(corpus, tmp_path / "out", part_rows=20, engine_args=faults))
+    summary = again(tmp_path / "out")
+    assert (summary.retried, summary.after.failed) == ({"engine_refused": 120}, 120)
+
+
+def test_a_retry_that_was_killed_after_its_last_part_is_ended_by_the_next(folder: Path) -> None:
+    fail(folder, {3: "engine_timeout"})
+    again(folder)
+    ended = read_manifest(str(folder))
+    assert ended is not None
+    unended = {**ended.retries[-1], "after": None}
+    replace(ended, summary=None, retries=(unended,)).write(str(folder))
+    assert again(folder).after.failed == 0
+    after = read_manifest(str(folder))
+    assert after is not None
+    assert after.summary == ended.summary
+    assert [entry["after"] is None for entry in after.retries] == [True, False]
 
 
 def test_parquet_with_several_responses_to_a_prompt_is_retried_from_the_parts(tmp_path: Path) -> None:
