@@ -108,7 +108,7 @@ class Batches:
     def _begin(self, line: _Line) -> "asyncio.Task[_Outcomes]":
         """The work that has the outcome of a line: at a batch of an earlier session, or at the file that is collected."""
         if (batch := self._noted.get(line.key)) is not None:
-            self._tasks |= dict.fromkeys(batch.lines, self._start(self._follow(batch)))
+            self._tasks |= dict.fromkeys(batch.lines, self._start(self._follow(batch), batch))
         else:
             self._add(line)
         return self._tasks[line.key]
@@ -123,14 +123,19 @@ class Batches:
         self._newest_at = now()
         self._tasks[line.key] = self._file_task
 
-    def _start(self, work: Coroutine[Any, Any, _Outcomes]) -> "asyncio.Task[_Outcomes]":
+    def _start(self, work: Coroutine[Any, Any, _Outcomes], batch: _Batch | None = None) -> "asyncio.Task[_Outcomes]":
         async def stop_at_fault() -> _Outcomes:
             try:
                 return await work
             except EndpointFault as fault:  # of the whole batch, which is no line's outcome
-                raise RunStopped(
-                    f"the endpoint {fault.text}; a batch can't be sent or read, and the same command goes on"
-                ) from fault
+                then = "the same command goes on"
+                if batch is not None and fault.text.startswith("answers 404"):
+                    # Not sent again by itself: it may be there for another key, and is paid for.
+                    then = (
+                        f"if {batch.id} is gone, delete endpoint/{_PREFIX}{batch.name}.json in the run's folder, and "
+                        "the same command asks again for what was in it"
+                    )
+                raise RunStopped(f"the endpoint {fault.text}; a batch can't be sent or read, and {then}") from fault
 
         task = asyncio.create_task(stop_at_fault())
         # The error is raised by whoever waits for a line. If nobody does any more, asyncio would log it at the end.

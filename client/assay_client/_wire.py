@@ -19,6 +19,9 @@ _AGAIN = frozenset((408, 425, 429))  # statuses below 500 after which the same r
 # Whatever JSON of another shape raises where it is read, from a proxy's page to digits beyond a float.
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 _SERVER_ERROR = 500
+# In Ray Serve's own 404: it listens before the engines of an endpoint that starts are loaded, which may take minutes.
+_NO_ROUTE_YET = "/-/routes for available routes"
+_STARTING_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ def _read_error(answer: httpx.Response) -> Failure:
         code, message = error.get("code"), error.get("message")
     except _UNREADABLE:
         code, message = None, answer.text
+    if status == httpx.codes.NOT_FOUND and _NO_ROUTE_YET in answer.text:
+        return Failure("starting", f"HTTP {status}: {answer.text}"[:300], after_s=_STARTING_PAUSE_S)
     again = status >= _SERVER_ERROR or status in _AGAIN
     after_s = _seconds(answer.headers.get("Retry-After", "")) if again else None
     # A smaller request may pass: it may hold one bad conversation, or be too long as a whole.

@@ -27,6 +27,8 @@ KEY = "0123456789abcdef"
 SEVEN = {"messages": ANSWERED}
 BODY = {"reward": 1.0, "status": "scored", "reason": None, "scores": {}}
 BUSY = (429, {"Retry-After": "0"}, b"{}")
+# Of Ray Serve, which listens before a model is loaded.
+STARTING = (404, {}, b"Path '/v1/rewards' not found. Ping http://.../-/routes for available routes.")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,7 @@ def test_rewards_are_the_endpoints_in_order_and_a_missing_one_says_why(well: str
 
 @pytest.mark.parametrize(
     "fault",
-    [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop", "cut", b"<html>",
+    [BUSY, STARTING, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop", "cut", b"<html>",
      b'{"data": []}', of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True),
      of_answer(status="rejected"), of_answer(reward=10**400), b"[" * 10**5],
     ids=lambda fault: str(fault)[:40],

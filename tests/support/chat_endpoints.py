@@ -144,6 +144,8 @@ class BatchApi(Judge):
         return {"object": "list", "data": list(self.batches.values()), "has_more": False}
 
     async def look(self, number: str) -> Any:
+        if number not in self.batches:
+            return JSONResponse({"error": {"message": f"there is no {number}"}}, 404)
         batch = self.batches[number]
         self.looks[number] += 1
         if self.looks[number] > 1 and not self.is_stuck and batch["status"] == "validating":

@@ -1,6 +1,7 @@
 """OpenAI's Batch API: nothing is sent twice, whatever is killed, and what fails for the moment is sent again."""
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,21 @@ def test_a_session_that_was_killed_finds_its_batches_again(tmp_path: Path, is_id
     assert set(api.sent.values()) == {1}
     assert len(api.batches) == 2
     assert read_spent(folder).cost == 11 * 10
+
+
+def test_a_batch_that_the_endpoint_has_lost_is_named_with_its_note(tmp_path: Path) -> None:
+    api, notes = BatchApi(), storage.folder(str(tmp_path))
+    with listening(api.app) as address:
+        ask(address, *TEXTS, notes=notes)
+        api.batches.clear()
+        with pytest.raises(
+            RunStopped, match=r"answers 404: .*; .*if batch_0 is gone, delete endpoint/batch-\w+\.json"
+        ) as raised:
+            ask(address, *TEXTS, notes=notes)
+        (name,) = re.findall(r"batch-\w+\.json", str(raised.value))
+        (tmp_path / name).unlink()
+        scores = ask(address, *TEXTS, notes=notes)
+    assert [score.reward for score in scores] == [grade(text) for text in TEXTS]
 
 
 def test_no_batch_costs_more_than_the_run_may(tmp_path: Path) -> None:
