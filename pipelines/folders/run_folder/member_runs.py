@@ -65,7 +65,7 @@ def check_fresh(folder: str, manifest: Manifest) -> None:
         now = read_manifest(folder_of(folder, name)) if note["run"] else None
         if now is not None and _run(now) != note["run"]:
             raise SourceError(
-                f"{folder} was made of what {name} had scored, and {folder_of(folder, name)} holds another run now; "
+                f"{folder} was made of what {name} had scored, and {folder_of(folder, name)} holds other rewards now; "
                 "the same command combines them anew"
             )
 
@@ -73,7 +73,7 @@ def check_fresh(folder: str, manifest: Manifest) -> None:
 def _run(manifest: Manifest) -> str:
     # Without the paths: a corpus may be moved, or its folder be mounted elsewhere.
     files = [[file.index, file.name, file.kind.value, file.size, file.fingerprint, file.extent] for file in manifest.files]
-    return _sha256([manifest.identity, files])
+    return _sha256([manifest.identity, files, len(manifest.retries)])  # a retry replaces parts of the same run
 
 
 def _sha256(document: Any) -> str:

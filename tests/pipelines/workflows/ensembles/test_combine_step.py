@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,10 +346,21 @@ def test_a_member_that_scored_otherwise_since_is_not_filtered_but_combined_anew(
     Parts(folder_of(str(tmp_path), "b")).delete()
     other = [[Response(of.prompt, (of.scores[0], *scored(float(index)))) for of in row] for index, row in enumerate(rows)]
     member(tmp_path, "b", other, 1, part_rows=8)
-    with pytest.raises(SourceError, match=r"made of what b had scored, and .*models/b holds another run now"):
+    with pytest.raises(SourceError, match=r"made of what b had scored, and .*models/b holds other rewards now"):
         keep(FilterSettings(scored=str(tmp_path), where="reward > 0"))
     check(tmp_path, other, AB)
     assert keep(FilterSettings(scored=str(tmp_path), where="reward > 0")).kept > 0
+
+
+def test_a_member_that_was_retried_since_is_not_filtered(tmp_path: Path) -> None:
+    members(tmp_path, some_rows(60, seed=3, members=2), AB)
+    combined(tmp_path, AB)
+    folder = folder_of(str(tmp_path), "b")
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    replace(manifest, retries=({"session": "1"},)).write(folder)
+    with pytest.raises(SourceError, match="models/b holds other rewards now"):
+        keep(FilterSettings(scored=str(tmp_path), where="reward > 0"))
 
 
 def test_parts_of_a_member_that_changed_alone_are_combined_anew(tmp_path: Path) -> None:
