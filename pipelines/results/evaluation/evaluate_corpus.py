@@ -107,6 +107,7 @@ def evaluate_into(
         output_folder.start(output, request, EVALUATED)
         # Files of an earlier evaluation may have other names, and would pass for files of this one.
         storage.folder(output).sub(PEERS).delete_all()
+        storage.folder(output).delete(RESULTS)  # what makes it results: a kill while models score must leave none
         scored = corpora()
         results, made_of = _evaluate_all(settings, scored, Path(place)), _made_of(scored)
         # Minutes may have passed. Whoever has taken the lease over writes there, and nothing of ours may land among it.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from pipelines.results.evaluation import evaluate_corpus
 from pipelines.results.evaluation.evaluate_corpus import evaluate
 from pipelines.results.evaluation.gate import BaselineComparison, Drift, compare
 from pipelines.results.evaluation.results import Figure
-from pipelines.results.evaluation.saved_results import SavedEvaluation, read_evaluations, read_results
+from pipelines.results.evaluation.saved_results import SavedEvaluation, is_results, read_evaluations, read_results
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.filter_settings import FilterSettings
@@ -274,6 +275,15 @@ def test_results_are_replaced_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="--overwrite"):
         run(scored, output=str(tmp_path / "e"), partial=True)
     run(scored, output=str(tmp_path / "e"), overwrite=True)
+
+
+def test_one_that_is_stopped_leaves_no_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, output = preferences(tmp_path / "s", [(2.0, 1.0)]), str(tmp_path / "e")
+    run(scored, output=output)
+    monkeypatch.setattr(evaluate_corpus, "_evaluate_all", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run(scored, output=output, overwrite=True)
+    assert not is_results(output)
 
 
 def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
