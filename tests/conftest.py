@@ -1,9 +1,11 @@
 """What all tests share: a quiet, private Ray, quick starts of vLLM, and the sample data where it is there."""
 
+import logging
 import os
 import signal
 import sys
 import time
+from _collections_abc import dict_values
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,16 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONP
 # A shell that runs the tests in its background has them ignore Ctrl-C, and with them all that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class _Loggers(dict[str, logging.Logger | logging.PlaceHolder]):
+    """pytest goes through all loggers around each test, while a thread of ours may import modules that make more."""
+
+    def values(self) -> "dict_values[str, logging.Logger | logging.PlaceHolder]":
+        return self.copy().values()
+
+
+logging.Logger.manager.loggerDict = _Loggers(logging.Logger.manager.loggerDict)
 
 pytest.register_assert_rewrite("tests.support.contract")
 pytest_plugins = [
