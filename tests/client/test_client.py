@@ -28,7 +28,7 @@ SEVEN = {"messages": ANSWERED}
 BODY = {"reward": 1.0, "status": "scored", "reason": None, "scores": {}}
 BUSY = (429, {"Retry-After": "0"}, b"{}")
 # Of Ray Serve, which listens before a model is loaded.
-STARTING = (404, {}, b"Path '/v1/rewards' not found. Ping http://.../-/routes for available routes.")
+STARTING: Any = (404, {}, b"Path '/v1/rewards' not found. Ping http://.../-/routes for available routes.")
 
 
 @pytest.fixture(scope="module")
