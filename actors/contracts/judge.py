@@ -24,16 +24,11 @@ from actors.records import Prompt, Reading, Reason, ScoreRequest
 from actors.settings.replica import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
 from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
+from actors.verdicts.grades import decimal, deviation_of
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
 PARSER = 9
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
-DIGITS = 12
-"""Decimals of a reward that is made of grades.
-
-Weighted sums of equal grades differ in their last bits by the order of the terms: 5, 4, 3 and 5, 2, 5 have the mean 4, and
-come to 4.0 and 3.9999999999999996, which are no tie, and of which `reward >= 4` keeps one.
-"""
 OUR_OUTPUTS = ("reward_std", "judgements")
 """Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""
 STOP_OUTPUTS = ("votes_taken", "votes_settled")
@@ -337,7 +332,7 @@ class Judge(Family):
                 name: fmean(fmean(ballot.scores[name] for ballot in of_prompt) for of_prompt in ballots)
                 for name in ballots[0][0].scores
             }
-            reward = round(fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots), DIGITS)
+            reward = decimal(fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots))
             spread = deviation_of(votes)
             if record is not None:
                 scores |= record.as_scores()
@@ -360,30 +355,20 @@ class Judge(Family):
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-        return round(weighted_reward(scores, weights).reward, DIGITS)
+        return decimal(weighted_reward(scores, weights).reward)
 
     def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
         # Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone.
         return weights.keys() <= scores.keys()
 
     def ballots(self, judgements: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
-        return [
-            [Reading(self.vote(scores, weights), scores) for scores in judgement.scores_of(at)] for judgement in judgements
-        ]
+        return [[Reading(self.vote(scores, weights), scores) for scores in each.scores_of(at)] for each in judgements]
 
 
 def _records(judgements: Sequence[Judgement]) -> Mapping[int, PairwiseRecord]:
     return PairwiseRecord.of(
         [(judgement.prompt.response_positions, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
     )
-
-
-def deviation_of(values: Sequence[float]) -> float | None:
-    """The sample standard deviation (n - 1); None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    mean = fmean(values)
-    return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)
 
 
 def _check_settings(judge: Judge) -> None:
