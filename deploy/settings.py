@@ -37,7 +37,7 @@ class ScalingSettings(Settings):
 
 
 class LimitSettings(Settings):
-    """Bounds on one request, and on all requests together. A request beyond them is refused at once; `max_requests` says what waits."""
+    """Bounds on one request, and on all requests together. A request beyond them is refused."""
 
     max_requests: int = Field(default=1024, ge=1)
     """most requests under way in one replica of a model, or of several models in one router; more get 429, but as many again

@@ -157,7 +157,11 @@ def test_a_deadline_is_a_masked_row() -> None:
 
 
 def test_a_mistake_of_the_clients_stays_an_error(head: Any) -> None:
-    cases = [({"model": "none"}, 404), ({"response": {}, "principle": 7}, 400), ({"principle": "Be kind."}, 400)]
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"model": "none"}, 404),
+        ({"response": {}, "principle": 7}, 400),
+        ({"principle": "Be kind."}, 400),
+    ]
     for more, status in cases:
         assert post(head, "/verify", row("7", **more)).status_code == status
     tight = application([head._app.state.service.models[0].scoring._scorer], LimitSettings(max_characters=1))
