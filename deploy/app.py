@@ -28,7 +28,7 @@ from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 from deploy.web.auth import Keys, read_keys
 from pipelines.run.prepare.identity import open_score_store
 
-_SPARE = 64  # requests that Serve lets through beyond `max_requests`, which are refused with 429; Serve would make them wait
+_SPARE = 64  # requests that Serve lets through beyond these, which are refused with 429; Serve would make them wait
 DRAIN_S = 60.0  # seconds that requests under way get to be finished before their replica is ended
 # Seconds to the first look at a replica's requests before it is ended, and between two looks. Serve's default is 2.
 _STOP_LOOP_S = 0.2
@@ -119,8 +119,8 @@ def _model(served: ServedModelSettings, number: int, limits: LimitSettings, repl
 
 def _options(limits: LimitSettings) -> dict[str, Any]:
     return {
-        # Above the gate's own limit, which counts and explains; Serve's are for the router's calls.
-        "max_ongoing_requests": limits.max_requests + _SPARE,
+        # Above the gate's own limits, which count and explain; Serve's are for the router's calls.
+        "max_ongoing_requests": 2 * limits.max_requests + _SPARE,  # as many wait as are under way
         "max_queued_requests": limits.max_requests,
         "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=1.0),
         "graceful_shutdown_timeout_s": DRAIN_S,

@@ -37,10 +37,11 @@ class ScalingSettings(Settings):
 
 
 class LimitSettings(Settings):
-    """Bounds on one request, and on all requests together. A request beyond them is refused at once."""
+    """Bounds on one request, and on all requests together. A request beyond them is refused."""
 
     max_requests: int = Field(default=1024, ge=1)
-    """most requests under way in one replica of a model, or of several models in one router; more get 429"""
+    """most requests under way in one replica of a model, or of several models in one router; more get 429, but as many again
+    wait in /verify"""
     max_body_bytes: int = Field(default=16 * 2**20, ge=1)
     """longest body of a request in bytes; a longer one gets 413"""
     # Python's objects take up to 25 times the bytes of their JSON: by bytes alone a body could take 400 MB.

@@ -19,7 +19,7 @@ from deploy.models.work import off_loop
 from deploy.wire.bodies import Listed, RequestBody, Serving
 from deploy.wire.json_route import JsonRoute
 from pipelines.data.formats.chat_templates import TEMPLATES, ParsedPrompt, split_by_any
-from pipelines.data.formats.content import text
+from pipelines.data.formats.media import text_of_turn
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 
@@ -95,11 +95,12 @@ def parse_text(place: str, query: str, prompt: str | None, name: str | None) -> 
 def request_of(parsed: ParsedPrompt) -> ScoreRequest | Reason:
     """The request for a parsed text, or the reason why it can't be scored.
 
-    Its contents are checked as those of a row are: special tokens that are left in them reject it later.
+    Its contents are checked as those of a row are: special tokens that are left in them reject it later, and the place of a
+    picture or a sound here.
     """
     try:
-        context = tuple(Message(turn.role, text(turn.content)) for turn in parsed.context)
-        response = Response("final", text(parsed.response))
+        context = tuple(Message(turn.role, text_of_turn(turn.content)) for turn in parsed.context)
+        response = Response("final", text_of_turn(parsed.response))
     except Rejected as rejected:
         return rejected.reason
     return ScoreRequest(context, (response,)) if context else Reason.NO_MESSAGES

@@ -6,7 +6,8 @@ the `reward`, as in Gym's `BaseVerifyResponse`, and the weighted outputs that ad
 
 Gym's reward is a number, always. So a response without one has 0 and says that it isn't to be learned from, wherever a
 version looks: `mask_sample`, `failure_kind` and `failure_reason` (Gym 0.7), `instance_config.mask_sample` (NeMo-RL), and
-`_ng_failure_class`, by which Gym's collector files a row under failures and leaves it out of its metrics.
+`_ng_failure_class`, by which Gym's collector files a row under failures and leaves it out of its metrics. So does one that
+can't be scored now: Gym never asks again by a status, and a single HTTP error ends its whole run.
 
 A judge that compares responses gets the cohort of a prompt: `limits.num_rollouts_per_prompt` of them, each in a request
 of its own, found by `_ng_group_id` and `_ng_group_attempt`, else by `_ng_task_index` or `prompt_id` with the prompt. Their
@@ -26,9 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from actors.contracts.judge import Judge
 from actors.errors import Rejected
-from actors.records import Score, Status
+from actors.records import Reason, Score, Status
 from actors.settings.replica import Aggregate
 from deploy.api.compare import judge_together, read_rollout
+from deploy.errors import ApiError
 from deploy.models.cohorts import Member, Seat
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
@@ -85,7 +87,7 @@ class VerifyResponse(BaseModel):
     reward: float = Field(description="0 if `mask_sample`")
     reward_components: dict[str, float] = Field(description="each output times its weight, and `offset`: they add up")
     mask_sample: bool = Field(description="there is no reward: not to be learned from")
-    failure_kind: str | None = Field(description="`assay:REASON`, or `cohort_incomplete`")
+    failure_kind: str | None = Field(description="`assay:` with a reason or an error's code, or `cohort_incomplete`")
     failure_reason: str | None
 
 
@@ -102,12 +104,18 @@ async def verify(body: VerifyRequest, service: Serving) -> Answer:
     async def judge(members: Sequence[Member]) -> list[Score]:
         return await judge_together(served, members)
 
-    if size > 1 and served.model.family.together:
-        key = json.dumps([served.name, body.cohort])
-        seat = Seat(key, body.rollout_index, size, service.limits.cohort_timeout_s)
-        score = await service.cohorts.join(seat, member, judge)
-    else:
-        (score,) = await judge([member])
+    score: Score | ApiError | None
+    try:
+        if size > 1 and served.model.family.together:
+            key = json.dumps([served.name, body.cohort])
+            seat = Seat(key, body.rollout_index, size, service.limits.cohort_timeout_s)
+            score = await service.cohorts.join(seat, member, judge)
+        else:
+            (score,) = await judge([member])
+    except ApiError as error:
+        if error.status != 429 and error.status < 500:  # the client's mistake
+            raise
+        score = Score.rejected(member) if isinstance(member, Reason) else error  # no failure of the others' changes a reason
     # Not what an earlier answer said of this rollout, if it is verified again.
     sent = {name: value for name, value in body.row.items() if not name.startswith("_ng_failure_")}
     content = sent | _outcome(served, body, score)
@@ -140,17 +148,19 @@ def _read(body: VerifyRequest, served: ServedModel) -> Member:
     return read_rollout(body.responses_create_params, body.response, principles, fields)
 
 
-def _outcome(served: ServedModel, body: VerifyRequest, score: Score | None) -> dict[str, Any]:
+def _outcome(served: ServedModel, body: VerifyRequest, score: Score | ApiError | None) -> dict[str, Any]:
     config = body.row.get("instance_config")
     config = config if isinstance(config, dict) else {}
-    if score is not None and score.reward is not None:
+    if isinstance(score, Score) and score.reward is not None:
         components = components_of(served, score, score.reward)
         failure: dict[str, Any] = {"mask_sample": False, "failure_kind": None, "failure_reason": None}
         if body.row.get("mask_sample") and config:  # an earlier answer's
             failure["instance_config"] = {**config, "mask_sample": False}
         return {"reward": score.reward, "reward_components": components, **failure}
     kind, reason = "cohort_incomplete", "not all rollouts of its prompt came in time, or it was sent again"  # Gym's kind
-    if score is not None:
+    if isinstance(score, ApiError):
+        kind, reason = f"assay:{score.code}", f"failed: {score}"
+    elif score is not None:
         kind, reason = f"assay:{score.reason}", f"{score.status}: {score.reason} {score.detail}".rstrip()
     return {
         "reward": 0.0,
@@ -161,7 +171,7 @@ def _outcome(served: ServedModel, body: VerifyRequest, score: Score | None) -> d
         "instance_config": {**config, "mask_sample": True},
         "_ng_failure_class": "judge_failed",
         "_ng_failure_judge_error": f"{kind}: {reason}",
-        "_ng_failure_terminal": score is not None and score.status is Status.REJECTED,  # so it would be again
+        "_ng_failure_terminal": isinstance(score, Score) and score.status is Status.REJECTED,  # so it would be again
     }
 
 

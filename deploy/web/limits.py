@@ -24,12 +24,15 @@ DOCS_FILES = "/docs-files"
 OPEN_PATHS = frozenset({"/", "/app.js", "/style.css", "/icon.svg", "/docs", "/openapi.json", "/health", "/ready"})
 _MOST_DIGITS = 20  # of a Content-Length: 10^20 bytes is more than any body, and int() of a long text takes quadratic time
 _MOST_DISCARDED = 2**26  # bytes of a refused body: four times the longest that is read by default
-# Refused bodies at a time. Each holds one of the 64 requests that Serve lets through beyond `max_requests` (`app.py`), and
-# needs no key: slow clients must not hold them all.
+# Refused bodies at a time. Each holds one of the 64 requests that Serve lets through beyond the others (`app.py`), and needs
+# no key: slow clients must not hold them all.
 _MOST_DISCARDING = 32
 _SHOWN = 40  # characters of a header that an error repeats: a client may have chosen them
 _CLIENT_LEFT = 499  # in the metrics, for a request without an answer, as nginx logs it; it is never sent
 TIMEOUT_HEADER = b"x-timeout-seconds"
+# Where requests wait for room. NeMo Gym's client sends up to 1,024 at once from each agent and never asks again by a status:
+# a 429 ends its run.
+_WAITING_PATHS = frozenset({"/verify"})
 
 
 class _Left(AssayError):
@@ -62,7 +65,8 @@ class Gate:
         self._limits = limits
         self._keys = keys
         self._routes = routes
-        self.under_way = 0
+        self.under_way = self.waiting = 0
+        self._places = asyncio.Semaphore(limits.max_requests)
         self._discarding = 0
         self.is_stopping = False
         self._idle = asyncio.Event()
@@ -147,24 +151,47 @@ class Gate:
             return
         authorization, host = (headers.get(name, b"").decode("latin-1") for name in (b"authorization", b"host"))
         self._keys.check(authorization, (scope.get("client") or ("",))[0], host)
-        if self.is_stopping:
-            raise ApiError(503, "this endpoint is stopping", code="stopping", retry_after_s=5)
-        if self.under_way >= self._limits.max_requests:
-            raise ApiError(429, f"{self.under_way} requests are under way already", code="overloaded", retry_after_s=1)
+        self._check_stopping()
         timeout_s.set(_timeout(headers.get(TIMEOUT_HEADER)))
-        # No await between the check and this line: another request can't take the same place.
+        await self._take_place(path)
         self.under_way += 1
         self._idle.clear()
         set_under_way(self.under_way)
         try:
+            self._check_stopping()  # it may have begun meanwhile
             body = await self._read_body(headers, receive)
             body_bytes.set(len(body))
             await self._app(scope, _replay(body, receive), send)
         finally:
+            self._places.release()
             self.under_way -= 1
             set_under_way(self.under_way)
             if not self.under_way:
                 self._idle.set()
+
+    def _check_stopping(self) -> None:
+        if self.is_stopping:
+            raise ApiError(503, "this endpoint is stopping", code="stopping", retry_after_s=5)
+
+    async def _take_place(self, path: str) -> None:
+        """Take a place among the requests under way. Raises `ApiError`: 429 if there is none.
+
+        On some paths as many again wait for one, in the order of their coming and for the time that an answer may take.
+        """
+        if not self._places.locked():
+            await self._places.acquire()  # at once
+            return
+        refusal = ApiError(429, f"{self.under_way} requests are under way already", code="overloaded", retry_after_s=1)
+        if path not in _WAITING_PATHS or self.waiting >= self._limits.max_requests:
+            raise refusal
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self._limits.answer_timeout_s):
+                await self._places.acquire()
+        except TimeoutError:
+            raise refusal from None
+        finally:
+            self.waiting -= 1
 
     async def _read_body(self, headers: dict[bytes, bytes], receive: Any) -> bytes:
         """The whole body.

@@ -23,6 +23,7 @@ from pipelines.data.formats.content import (
     text,
     with_opening_system,
 )
+from pipelines.data.formats.media import text_of_turn
 from pipelines.data.formats.rows import RowRequests, Unjudgeable
 from pipelines.data.formats.values import describe
 
@@ -93,13 +94,15 @@ def take_apart(row: RowRequests) -> RowRequests:
 def split(text: str) -> ParsedPrompt:
     """The turns of a whole conversation, and its last one as the response.
 
-    Raises `Rejected`: written_out if it can't be taken apart, empty_content if its last turn is empty.
+    Raises `Rejected`: written_out if it can't be taken apart, empty_content if its last turn is empty, and content_not_text
+    for a picture or a sound in any.
     """
     _, turns = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
     if turns is None:
         raise Rejected(Reason.WRITTEN_OUT, describe(text))
     if not turns.response.strip():
         raise Rejected(Reason.EMPTY_CONTENT, "a conversation that ends where the assistant begins")
+    text_of_turn("\n".join((*(turn.content for turn in turns.context), turns.response)))  # an empty turn is its own fault
     return turns
 
 
@@ -119,7 +122,7 @@ def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message,
     opening = prompt[prompt.rindex(begun) :] if begun else ""
     if parsed is None or not is_only_marks(opening) or not split_system(parsed.context)[1]:
         raise Rejected(Reason.WRITTEN_OUT, f"a prompt without turns up to where the assistant begins: {describe(prompt)}")
-    turns = tuple(Message(turn.role, text(turn.content)) for turn in parsed.context)
+    turns = tuple(Message(turn.role, text_of_turn(turn.content)) for turn in parsed.context)
     system, _ = split_system(context)
     return refuse_answered(with_opening_system(system and system.content, turns)), form, opening
 
@@ -136,7 +139,7 @@ def _bare(response: str, prompt: str | None, form: PolicyTemplate | None, openin
     remaining = form.without_end(response.removeprefix(prompt or ""))
     if form.tokens.search(remaining):
         raise Rejected(Reason.WRITTEN_OUT, "a response that goes on with further turns")
-    answer = text(remaining.strip() if form.trims else remaining)
+    answer = text_of_turn(remaining.strip() if form.trims else remaining)
     # A server may have put the marks before the response again.
     return answer if answer.lstrip().startswith(opening.strip()) else opening + answer
 
@@ -231,8 +234,8 @@ def _begins_dressed(text: str) -> bool:
 def _can_be_split(prompt: str) -> bool:
     try:
         _, form, _ = _turns_of((Message(Role.USER, prompt),), prompt)
-    except Rejected:
-        return False
+    except Rejected as rejected:
+        return rejected.reason is Reason.CONTENT_NOT_TEXT  # a picture's place: its row is rejected, the others are read
     return form is not None
 
 

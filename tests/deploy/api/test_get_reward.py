@@ -133,6 +133,16 @@ def test_what_has_no_reward_is_null_beside_what_has(app: Any, seven: dict[str, A
         OpenRlhf(app).rewards(queries, [PROMPT] * 3, [])  # which would end its training, and not poison it
 
 
+def test_a_picture_in_the_policys_template_isnt_judged_as_words(app: Any) -> None:
+    """Qwen2-VL's marks, which the reward model's tokenizer doesn't have."""
+    shown = PROMPT.replace("What", "<|vision_start|><|image_pad|><|vision_end|>What")
+    queries = [QUERY, f"{shown}7<|im_end|>", f"{PROMPT}<|image_pad|><|im_end|>"]
+    answer = post(app, "/get_reward", {"query": queries}).json()
+    assert answer["reasons"] == [None, "content_not_text", "content_not_text"]
+    refused = post(app, "/rm?from_template=chatml", {"prompt": shown, "response": "7"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "content_not_text")
+
+
 def test_a_text_alone_without_a_reward_is_an_error(app: Any) -> None:
     answer = post(app, "/get_reward", {"query": [f"{PROMPT} <|im_end|>"] * 2})
     assert answer.status_code == 422

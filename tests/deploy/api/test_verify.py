@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict
+from ray.exceptions import TaskCancelledError
+from ray.serve.exceptions import BackPressureError
 
+from actors.errors import EngineDead
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import Aggregate, EngineSettings, JudgeSettings
+from deploy.errors import ApiError
 from deploy.settings import LimitSettings
 from tests.deploy.api.test_compare import Recording, answered
 from tests.support.endpoints import QUESTION, application, client, post, rewards, scorer
@@ -103,6 +107,65 @@ def test_what_has_no_reward_is_masked_wherever_a_version_looks(head: Any) -> Non
     assert (body["failure_kind"], body["failure_reason"]) == ("assay:empty_content", "rejected: empty_content")
     assert body["instance_config"] == {"id": "x", "mask_sample": True}, "where NeMo-RL 0.6 looks"
     assert (body["_ng_failure_class"], body["_ng_failure_terminal"]) == ("judge_failed", True), "where Gym 0.5 does"
+
+
+class Failing(Recording):
+    """A scorer whose replica fails."""
+
+    def __init__(self, scorer: OnlineScorer, error: Exception) -> None:
+        super().__init__(scorer)
+        self._error = error
+
+    async def score(self, requests: Any) -> Any:
+        raise self._error
+
+
+PASSING: list[tuple[Exception, str]] = [
+    (BackPressureError(num_queued_requests=1, max_queued_requests=1), "overloaded"),
+    (EngineDead("gone"), "replica_gone"),
+    (TaskCancelledError(), "cancelled"),
+    (TimeoutError(), "timeout"),
+    (ApiError(500, "the replica failed: OSError", code="internal_error"), "internal_error"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), PASSING, ids=[kind for _, kind in PASSING])
+@pytest.mark.parametrize("name", [HEAD, JUDGE])
+def test_what_fails_for_a_moment_is_a_masked_row_as_by_gyms_failsafe(
+    scorers: dict[str, OnlineScorer], name: str, error: Exception, kind: str
+) -> None:
+    """Gym never asks again by a status: an HTTP error would end its whole run."""
+    failing: Any = Failing(scorers[name], error)
+    seven, empty, nine = cohort_of(application([failing], LimitSettings(num_rollouts_per_prompt=3)), ["7", " ", "9"])
+    assert seven["failure_kind"] == nine["failure_kind"] == f"assay:{kind}"
+    assert (seven["reward"], seven["reward_components"], seven["mask_sample"]) == (0.0, {}, True)
+    assert seven["failure_reason"].startswith("failed: ")
+    assert seven["instance_config"] == {"mask_sample": True}
+    # As Gym's `judge_failsafe`; on resuming, its collector asks again.
+    assert (seven["_ng_failure_class"], seven["_ng_failure_terminal"]) == ("judge_failed", False)
+    assert seven["_ng_failure_judge_error"].startswith(f"assay:{kind}: ")
+    assert (empty["failure_kind"], empty["_ng_failure_terminal"]) == ("assay:empty_content", True), "whatever fails"
+
+
+def test_a_deadline_is_a_masked_row() -> None:
+    slow = scorer(HEAD, engine=EngineSettings(engine="fake", engine_args={"latency_s": 30.0}), reasoning="strip")
+    try:
+        body = verified(application([slow], LimitSettings(answer_timeout_s=0.5)), "7")
+    finally:
+        slow.close()
+    assert (body["failure_kind"], body["_ng_failure_terminal"]) == ("assay:timeout", False)
+
+
+def test_a_mistake_of_the_clients_stays_an_error(head: Any) -> None:
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"model": "none"}, 404),
+        ({"response": {}, "principle": 7}, 400),
+        ({"principle": "Be kind."}, 400),
+    ]
+    for more, status in cases:
+        assert post(head, "/verify", row("7", **more)).status_code == status
+    tight = application([head._app.state.service.models[0].scoring._scorer], LimitSettings(max_characters=1))
+    assert post(tight, "/verify", row("7")).status_code == 413
 
 
 def test_sessions_and_the_mode_of_verifying_again(head: Any) -> None:

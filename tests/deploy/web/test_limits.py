@@ -105,7 +105,7 @@ def test_a_refusal_reaches_a_client_that_sends_all_before_it_reads(quick: Online
     status, reason = refusal.split()
     app = application([quick], LimitSettings(max_body_bytes=100_000), keys=[KEY] if status == "401" else [])
     app.is_stopping = status == "503"
-    app.under_way = 1024 if status == "429" else 0
+    app._places = asyncio.Semaphore(0 if status == "429" else 1)
     with listening(app) as url:
         answer = httpx.post(f"{url}/v1/rewards", content=b" " * 2**23, headers=JSON, timeout=100)
     assert code(answer) == (int(status), reason)
@@ -207,6 +207,48 @@ def test_more_requests_than_allowed_are_told_to_come_again(slow: OnlineScorer) -
     assert {code(answer) for answer in answers if answer.status_code != 429} == {(504, "timeout")}
     assert app.under_way == 0
     assert slow.tokens_under_way == 0, "what nobody waits for any more has left the engine"
+
+
+def test_as_many_rollouts_as_are_under_way_wait_for_room_in_their_order() -> None:
+    """NeMo Gym sends thousands at once, never asks again by a status, and ends its run at the first error."""
+    rollout = {
+        "responses_create_params": {"input": QUESTION},
+        "response": {
+            "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "7"}]}]
+        },
+    }
+    some = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 0.2}))
+    app = application([some], LimitSettings(max_requests=4))
+
+    async def many(path: str, body: Any) -> list[int]:
+        async with client(app) as http:
+            return [answer.status_code for answer in await asyncio.gather(*(http.post(path, json=body) for _ in range(9)))]
+
+    try:
+        assert asyncio.run(many("/verify", rollout)) == [200] * 8 + [429]
+        assert asyncio.run(many("/v1/rewards", BODY)) == [200] * 4 + [429] * 5, "whose clients ask again"
+        app = application([some], LimitSettings(max_requests=4, answer_timeout_s=0.1))
+        app._places = asyncio.Semaphore(0)
+        assert asyncio.run(many("/verify", rollout)) == [429] * 9, "and none waits for ever"
+    finally:
+        some.close()
+    assert (app.waiting, app.under_way) == (0, 0)
+
+
+def test_who_waits_for_room_is_told_that_the_endpoint_stops(quick: OnlineScorer) -> None:
+    app = application([quick], LIMITS)
+    app._places = asyncio.Semaphore(0)
+
+    async def stopping() -> httpx.Response:
+        async with client(app) as http:
+            waiting = asyncio.create_task(http.post("/verify", json={}))
+            while not app.waiting:  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0)
+            await app.drain()
+            app._places.release()
+            return await waiting
+
+    assert code(asyncio.run(stopping())) == (503, "stopping")
 
 
 def test_a_client_may_wait_for_less_time_but_not_for_more(slow: OnlineScorer) -> None:

@@ -104,6 +104,38 @@ def test_what_cant_be_taken_apart_has_a_reason() -> None:
         assert refused(read({"prompt": prompt, "response": response})) == {"final": reason}
 
 
+# Where published templates write a picture, a video or a sound.
+SHOWN = [
+    "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>q<|im_end|>\n<|im_start|>assistant\n",  # Qwen-VL
+    "<|im_start|>user\n<|vision_start|><|video_pad|><|vision_end|>q<|im_end|>\n<|im_start|>assistant\n",
+    "<|im_start|>user\nAudio 1: <|audio_bos|><|AUDIO|><|audio_eos|>\nq<|im_end|>\n<|im_start|>assistant\n",  # Qwen2-Audio
+    "<|im_start|>user\n<|audio_start|><|audio_pad|><|audio_end|>q<|im_end|>\n<|im_start|>assistant\n",  # Qwen3-Omni
+    "<|im_start|>user\n<IMG_CONTEXT>\nq<|im_end|>\n<|im_start|>assistant\n",  # InternVL3
+    "<|start_header_id|>user<|end_header_id|>\n\n<|image|>q<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<start_of_turn>user\n<start_of_image>q<end_of_turn>\n<start_of_turn>model\n",  # Gemma 3
+    "<start_of_turn>user\n<audio_soft_token>q<end_of_turn>\n<start_of_turn>model\n",  # Gemma 3n
+    "<|user|>\n<|image_1|>\nq<|end|>\n<|assistant|>\n",  # Phi-3.5
+    "<s>[INST]q[IMG][IMG][IMG_BREAK][IMG][IMG_END][/INST]",  # Pixtral
+    "<s>[INST][BEGIN_AUDIO][AUDIO]q[/INST]",  # Voxtral
+]
+
+
+@pytest.mark.parametrize("prompt", SHOWN)
+def test_a_picture_or_a_sound_in_a_template_isnt_words(prompt: str) -> None:
+    row = {"prompt": prompt, "response": "7"}
+    assert refused(read(row)) == {"final": Reason.CONTENT_NOT_TEXT}
+    whole = RowShape("written-out").requests({"text": f"{prompt}7"})
+    assert refused(whole) == {"final": Reason.CONTENT_NOT_TEXT}
+    # A corpus that is all pictures is told by its rows, and not refused as one in a form that isn't known.
+    assert look([row] * 3)
+
+
+def test_words_in_a_template_that_only_look_like_a_picture_stay_words() -> None:
+    for words in ("[IMG]https://a.example/b.png[/IMG]", "<image>q</image>", "<|images|>", "a vision_start token", "<img>"):
+        for prompt in (CHATML.replace("What is 3 + 4?", words), f"<s>[INST] {words} [/INST]"):
+            assert contexts(read({"prompt": prompt, "response": "7"}))[0][-1] == ("user", words)
+
+
 def test_a_system_prompt_beside_a_written_out_prompt_must_be_the_same() -> None:
     row = {"prompt": CHATML, "response": "7"}
     assert contexts(read(row | {"system": "Be nice."})) == [[("system", "Be nice."), *ASKED]]
