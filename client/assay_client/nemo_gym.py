@@ -30,11 +30,8 @@ class AssayServer(SimpleResourcesServer):
         # 0.0 only beside a mask: Gym's field can't be null.
         masked, number = reward.value is None, reward.value or 0.0
         # By these alone Gym's collector leaves the 0.0 out of its metrics, and knows what would fail again.
-        failure: dict[str, object] = {
-            "class": "judge_failed",
-            "judge_error": f"assay:{reward.reason} {reward.message}".rstrip(),
-        }
-        failure |= {"terminal": reward.status == "rejected"}
+        error = f"assay:{reward.reason} {reward.message}".rstrip()
+        failure = {"class": "judge_failed", "judge_error": error, "terminal": reward.status == "rejected"}
         return AssayVerifyResponse(
             **sent, **({f"_ng_failure_{name}": value for name, value in failure.items()} if masked else {}),
             reward=number, reward_components={"reward": number}, failure_reason=reward.message or reward.reason,

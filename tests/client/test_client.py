@@ -234,11 +234,9 @@ def test_what_is_left_of_a_refused_request_is_asked_at_once(model: OnlineScorer)
     conversations = numbered(64)
     conversations[21] |= {"reference": "7"}
     with listening(slow) as address, Client(address, max_in_flight=4) as client:
-        start = time.monotonic()
         rewards = client.rewards(conversations)
-        assert time.monotonic() - start < 4.5, "one after the other, the halves take 6 s"
     assert [place for place, reward in enumerate(rewards) if reward.value is None] == [21]
-    assert under_way[1] <= 4
+    assert 1 < under_way[1] <= 4
 
 
 def test_a_deadline_says_what_failed_before(failing: Callable[..., Any]) -> None:
