@@ -32,11 +32,12 @@ class Settings:
     wait_ms: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Waiting:
     item: Item
     deadline: float
     rewards: "asyncio.Future[list[Reward]]"
+    failure: Failure | None = None  # the last one after which it is sent again
 
     def settle(self, rewards: list[Reward]) -> None:
         if not self.rewards.done():
@@ -56,6 +57,7 @@ class Batches:
             limits=httpx.Limits(max_connections=settings.max_in_flight),
         )
         self._queue: deque[_Waiting] = deque()
+        self._slots = asyncio.Semaphore(settings.max_in_flight)  # halves of a batch are requests, too
         self._under_way: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -72,8 +74,7 @@ class Batches:
         try:
             if waiting:
                 await asyncio.wait([each.rewards for each in waiting], timeout=timeout_s)
-            late = Failure("deadline", f"there was no answer within {timeout_s:g} s")
-            rewards = [each.rewards.result() if each.rewards.done() else late.rewards(each.item.count) for each in waiting]
+            rewards = [each.rewards.result() if each.rewards.done() else _late(each, timeout_s) for each in waiting]
             return [reward for of_item in rewards for reward in of_item]
         finally:  # nobody waits for them any more, whether they are late or the caller is gone
             for each in waiting:
@@ -126,16 +127,17 @@ class Batches:
         failures = 0
         first_unsent_s: float | None = None
         while batch := [waiting for waiting in batch if not waiting.rewards.done()]:
-            answer = await self._post(batch)
+            async with self._slots:
+                answer = await self._post(batch)
             if isinstance(answer, list):
                 for waiting, rewards in zip(batch, answer, strict=True):
                     waiting.settle(rewards)
                 return
             if answer.splits and len(batch) > 1:
                 # What is refused may be a single conversation, which must not fail its neighbours.
+                # At once: one after the other, a judge's seconds would add up in each half of a half.
                 middle = len(batch) // 2
-                await self._send(batch[:middle])
-                await self._send(batch[middle:])
+                await asyncio.gather(self._send(batch[:middle]), self._send(batch[middle:]))
                 return
             now_s = self.loop.time()
             first_unsent_s = (first_unsent_s or now_s) if answer.is_unsent else None
@@ -146,6 +148,8 @@ class Batches:
             if not answer.again or is_gone or failures > self._settings.retries:
                 _settle(batch, answer)
                 return
+            for waiting in batch:
+                waiting.failure = answer
             await asyncio.sleep(_pause_s(answer.after_s, failures))
 
     async def _post(self, batch: Sequence[_Waiting]) -> list[list[Reward]] | Failure:
@@ -166,6 +170,11 @@ class Batches:
 def _settle(batch: Iterable[_Waiting], failure: Failure) -> None:
     for waiting in batch:
         waiting.settle(failure.rewards(waiting.item.count))
+
+
+def _late(waiting: _Waiting, timeout_s: float) -> list[Reward]:
+    cause = f"; before: {waiting.failure.reason} ({waiting.failure.message})" if waiting.failure else ""
+    return Failure("deadline", f"there was no answer within {timeout_s:g} s{cause}").rewards(waiting.item.count)
 
 
 def _cancel_when_settled(task: "asyncio.Task[None]", batch: Sequence[_Waiting]) -> None:

@@ -12,7 +12,7 @@ from assay_client._batches import CLOSED, Batches, Settings
 from assay_client._reward import Reward
 from assay_client._wire import Item, Route, read_conversation, read_rewards
 
-URL, KEY, MODEL = "ASSAY_URL", "ASSAY_API_KEY", "ASSAY_MODEL"
+URL, KEY, MODEL, PRINCIPLE = "ASSAY_URL", "ASSAY_API_KEY", "ASSAY_MODEL", "ASSAY_PRINCIPLE"
 
 
 class Client:
@@ -24,12 +24,14 @@ class Client:
     def __init__(
         self, url: str | None = None, model: str | None = None, key: str | None = None, *, timeout: float = 600.0,
         retries: int = 5, max_in_flight: int = 8, batch: int = 128, wait_ms: float = 3.0, route: Route | None = None,
+        principles: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
         """Without `url`, `model` or `key` those in ASSAY_URL, ASSAY_MODEL and ASSAY_API_KEY; the last two may be missing.
 
         `timeout` is the deadline of a call, in seconds; `retries` how often a request that failed is sent again. 429 and 503
         with `Retry-After` don't count, nor, for up to 120 s, that nobody takes the connection. A request has at most `batch`
         responses and 4 MiB, and waits `wait_ms` milliseconds for others to join; `max_in_flight` are under way at a time.
+        `principles`, or the one in ASSAY_PRINCIPLE, are sent with conversations that have none of their own.
         Raises `ValueError`.
         """
         url, model = url or os.environ.get(URL, ""), model or os.environ.get(MODEL)
@@ -38,6 +40,10 @@ class Client:
         if not (timeout > 0 and retries >= 0 and max_in_flight > 0 and batch > 0 and wait_ms >= 0):
             raise ValueError("timeout, max_in_flight and batch must be above 0, retries and wait_ms at least 0")
         self._settings = Settings(url, timeout, retries, max_in_flight, batch, wait_ms)
+        if isinstance(principles, str):  # each of its letters would be one
+            raise ValueError(f"principles is {principles!r}: give a list of texts")
+        principles = list(filter(None, [os.environ.get(PRINCIPLE)] if principles is None else principles))
+        self._defaults = {"principles": principles} if principles else {}
         fields = {"model": model} if model else {}
         self._route = route or Route("/v1/rewards", ("conversations",), read_rewards, fields)
         self._key = key
@@ -51,7 +57,7 @@ class Client:
         which has a reward; `tools`, `principles`, `reference`, `fields`. Raises `TypeError`, `ValueError` or `KeyError`
         for one that isn't JSON or has no `messages`.
         """
-        answer = self.submit([read_conversation(each) for each in conversations], timeout)
+        answer = self.submit(self._read(conversations), timeout)
         try:
             return answer.result()
         except BaseException:  # Ctrl-C: the conversations needn't be judged any more
@@ -62,7 +68,7 @@ class Client:
         self, conversations: Sequence[Mapping[str, Any]], *, timeout: float | None = None
     ) -> list[Reward]:
         """`rewards`, for a caller with an event loop. A caller that is cancelled takes its conversations back."""
-        return await asyncio.wrap_future(self.submit([read_conversation(each) for each in conversations], timeout))
+        return await asyncio.wrap_future(self.submit(self._read(conversations), timeout))
 
     def submit(self, items: Sequence[Item], timeout: float | None = None) -> "Future[list[Reward]]":
         """Rewards to come, of items of the client's route."""
@@ -73,6 +79,9 @@ class Client:
         """End what is under way: its callers, and all later ones, get `closed` as their reason."""
         self._is_closed = True
         asyncio.run_coroutine_threadsafe(self._close(), _background_loop()).result()
+
+    def _read(self, conversations: Sequence[Mapping[str, Any]]) -> list[Item]:
+        return [read_conversation({**self._defaults, **conversation}) for conversation in conversations]
 
     async def _ask(self, items: Sequence[Item], timeout_s: float) -> list[Reward]:
         if self._is_closed:

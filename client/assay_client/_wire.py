@@ -76,9 +76,18 @@ def to_json(value: Any) -> bytes:
 
 def read_conversation(conversation: Mapping[str, Any]) -> Item:
     """One for `/v1/rewards`. Raises `TypeError`, `ValueError` or `KeyError`."""
+    turns = [
+        {**turn, "content": list(map(_as_json, turn["content"]))} if isinstance(turn.get("content"), list) else turn
+        for turn in conversation["messages"]
+    ]
     shown = sum(turn.get("role") in _SHOWN for turn in conversation["messages"])
     responses = conversation.get("responses")
-    return Item((to_json(conversation),), (shown or 1) if responses is None else len(responses))
+    return Item((to_json({**conversation, "messages": turns}),), (shown or 1) if responses is None else len(responses))
+
+
+def _as_json(part: Any) -> Any:
+    # These hold objects, such as pictures, in TRL and transformers. Without them, too, the endpoint says `content_not_text`.
+    return {"type": part["type"]} if isinstance(part, dict) and part.get("type") in ("image", "video", "audio") else part
 
 
 def read_rewards(answer: Any) -> list[list[Reward]]:

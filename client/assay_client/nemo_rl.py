@@ -9,6 +9,7 @@ import ray
 import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
+from assay_client._answers import with_opening
 from assay_client._client import Client
 
 
@@ -19,12 +20,13 @@ class AssayEnvironment(EnvironmentInterface):
 
     def __init__(self, config: dict[str, Any]) -> None:
         """`config` has the arguments of `Client`, but for the key; and `reference`, a key of the metadata to send."""
-        arguments = {name: config[name] for name in ("url", "model", "timeout", "batch", "max_in_flight") if name in config}
+        names = ("url", "model", "principles", "timeout", "batch", "max_in_flight")
+        arguments = {name: config[name] for name in names if name in config}
         self._client, self._reference = Client(**arguments), config.get("reference")
 
     def step(self, message_log_batch: list[Any], metadata: list[Any]) -> EnvironmentReturn:
         """As NeMo-RL calls it. Raises `NoReward`, and `KeyError` without the prompt's turns."""
-        answers = [log[-1]["content"] for log in message_log_batch]
+        answers = [with_opening(log[-1]["content"], log[-2]["content"]) for log in message_log_batch]
         conversations = [
             {"messages": info["messages"], "responses": [answer]}
             | ({"reference": info[self._reference]} if self._reference else {})

@@ -8,6 +8,7 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
+from assay_client._answers import with_opening
 from assay_client._client import default_client
 
 
@@ -29,6 +30,6 @@ class AssayEnv(BaseTextEnv):
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """The reward of an answer. Raises `NoReward`."""
-        conversation = {"messages": self._prompt, "responses": [action], **self._reference}
+        conversation = {"messages": self._prompt, "responses": [with_opening(action)], **self._reference}
         (reward,) = default_client().rewards([conversation])
         return BaseTextEnvStepOutput(observations=[], reward=reward.require(), done=True, metadata={"scores": reward.scores})

@@ -8,12 +8,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from assay_client._answers import Groups, refuse_useless, with_opening_in_turn
 from assay_client._client import Client, default_client
 from assay_client._reward import Reward
 
 
 class AssayReward:
-    """`reward_funcs=AssayReward()`: the reward of each completion. Prompts must be conversations, not texts."""
+    """`reward_funcs=AssayReward()`: the reward of each completion. Prompts must be conversations, not texts.
+
+    Completions of a call with equal prompts are judged together. If none has a reward, for one reason that no completion can
+    have caused, such as a wrong key, the call raises `NoReward`: TRL would train on nothing.
+    """
 
     def __init__(
         self,
@@ -35,23 +40,31 @@ class AssayReward:
         self._tools, self._beside, self.__name__ = list(map(_schema, tools)), dict(beside or {}), name
 
     def __call__(self, prompts: list[Any], completions: list[Any], **columns: Any) -> list[float | None]:
-        rewards = self._client.rewards(self._conversations(prompts, completions, columns))
+        groups = self._groups(prompts, completions, columns)
+        rewards = groups.in_order(self._client.rewards(groups.conversations))
         others = [function(prompts=prompts, completions=completions, **columns) for function in self._beside]
-        return self._sum(rewards, others, columns)
+        return self._sum(rewards, others, completions, columns)
 
-    def _conversations(self, prompts: list[Any], completions: list[Any], columns: dict[str, Any]) -> list[dict[str, Any]]:
+    def _groups(self, prompts: list[Any], completions: list[Any], columns: dict[str, Any]) -> Groups:
         if any(isinstance(prompt, str) for prompt in prompts):
             raise TypeError("the prompts are texts, whose roles nobody knows: use TRL's conversational format")
         conversations: list[dict[str, Any]] = []
         for row, (prompt, answer) in enumerate(zip(prompts, completions, strict=True)):
             tools = self._tools or (columns["tools"][row] if "tools" in columns else None) or []
-            conversation = {"messages": [*prompt, *answer], "tools": json.loads(tools) if isinstance(tools, str) else tools}
+            if not tools and any(turn["role"] == "tool" for turn in answer):
+                raise ValueError("a completion calls tools, and TRL doesn't say which there are: give them as `tools=`")
+            conversation = {**_judged(prompt, answer), "tools": json.loads(tools) if isinstance(tools, str) else tools}
             fields = {"fields": {name: columns[name][row] for name in self._fields}}
             reference = {"reference": columns[self._reference][row]} if self._reference else {}
             conversations.append({**conversation, **fields, **reference})
-        return conversations
+        return Groups(conversations)
 
-    def _sum(self, rewards: list[Reward], others: list[list[float | None]], columns: dict[str, Any]) -> list[float | None]:
+    def _sum(
+        self, rewards: list[Reward], others: list[list[float | None]], answers: list[Any], columns: dict[str, Any]
+    ) -> list[float | None]:
+        unset = () if self._reference or self._fields else ("no_principle", "no_reference")
+        # Where they called tools, their own turns may be why none answers the same as another.
+        refuse_useless(rewards, unset if any(len(answer) > 1 for answer in answers) else (*unset, "no_opponent"))
         if "log_extra" in columns:  # TRL's hook for a column in its table of completions
             columns["log_extra"](f"{self.__name__}_reason", [reward.reason or "" for reward in rewards])
         sums = [reward.value for reward in rewards]
@@ -68,10 +81,19 @@ class AsyncAssayReward(AssayReward):
     """The same, for TRL to await beside its other asynchronous rewards; those `beside` it may be asynchronous, too."""
 
     async def __call__(self, prompts: list[Any], completions: list[Any], **columns: Any) -> list[float | None]:  # type: ignore[override]
-        rewards = await self._client.rewards_async(self._conversations(prompts, completions, columns))
+        groups = self._groups(prompts, completions, columns)
+        rewards = groups.in_order(await self._client.rewards_async(groups.conversations))
         results = [function(prompts=prompts, completions=completions, **columns) for function in self._beside]
         others = [await result if inspect.isawaitable(result) else result for result in results]
-        return self._sum(rewards, others, columns)
+        return self._sum(rewards, others, completions, columns)
+
+
+def _judged(prompt: Sequence[Any], answer: Sequence[Any]) -> dict[str, Any]:
+    context: list[Any] = [*prompt, *map(with_opening_in_turn, answer)]
+    response = context.pop()
+    # A tool's turn is no response, and one after the assistant's continues that: the endpoint reads them where they stand.
+    is_alone = response["role"] != "assistant" or context[-1]["role"] == "assistant"
+    return {"messages": [*context, response]} if is_alone else {"messages": context, "responses": [response]}
 
 
 def _schema(tool: Any) -> Any:

@@ -9,10 +9,12 @@ from typing import Any
 
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
+from assay_client._answers import with_opening
 from assay_client._client import default_client
 from assay_client._reward import NoReward
 
 _ONE_TURN = 2  # verl counts the prompt and the answer
+_PROMPT_END, _END_TOKENS = "assay_prompt_end", 16  # of the rendered prompt, where a template opens reasoning
 
 
 async def compute_score(
@@ -43,7 +45,7 @@ async def compute_score(
         )
     prompt = info[prompt_key]
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(turn) for turn in prompt]
-    conversation: dict[str, Any] = {"messages": messages, "responses": [solution_str]}
+    conversation: dict[str, Any] = {"messages": messages, "responses": [with_opening(solution_str, info.get(_PROMPT_END))]}
     (reward,) = await default_client().rewards_async([conversation | ({"reference": ground_truth} if reference else {})])
     return reward.require()
 
@@ -68,4 +70,5 @@ class AssayRewardManager(NaiveRewardManager):
         fields = data.non_tensor_batch
         if "raw_prompt" in fields:
             fields["extra_info"][0]["raw_prompt"] = list(fields["raw_prompt"][0])
+            fields["extra_info"][0][_PROMPT_END] = self.tokenizer.decode(data.batch["prompts"][0][-_END_TOKENS:])
         return await super().run_single(data)

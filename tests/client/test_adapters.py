@@ -22,8 +22,12 @@ import torch
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from actors.records import Reasoning
 from actors.scorers.online import OnlineScorer
+from actors.settings.replica import RenderSettings
+from actors.text.reasoning import MARKS
 from assay_client import Client, NoReward, default_client
+from assay_client._answers import _BEGINS, with_opening
 from assay_client._turns import read_rollout
 from assay_client.trl import AssayReward, AsyncAssayReward
 from deploy.api.rewards import Conversation, _parse
@@ -61,7 +65,9 @@ TOOLS = [{"type": "function", "function": TOOL | {"return": {"type": "integer"}}
 
 @pytest.fixture(scope="module")
 def models() -> Iterator[dict[str, OnlineScorer]]:
-    made = {name: scorer(name) for name in ("tiny-attributes", "exact-match", "tiny-tools")}
+    made = {
+        name: scorer(name) for name in ("tiny-attributes", "exact-match", "tiny-tools", "tiny-genrm-json", "tiny-principle")
+    }
     yield made
     for each in made.values():
         each.close()
@@ -81,6 +87,17 @@ def seven(addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iter
     yield default_client().rewards([{"messages": ANSWERED}])[0].require()
     default_client().close()
     default_client.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def thinking() -> Iterator[tuple[str, float]]:
+    """An endpoint that takes reasoning away, and the reward of `ANSWERED` there."""
+    model = scorer("tiny-attributes", reasoning="strip")
+    with listening(application([model], render=RenderSettings(reasoning=Reasoning.STRIP))) as address:
+        with Client(address) as client:
+            (reward,) = client.rewards([{"messages": ANSWERED}])
+        yield address, reward.require()
+    model.close()
 
 
 @pytest.fixture
@@ -231,6 +248,162 @@ def test_trl_sends_the_tools_of_the_trainer_or_of_the_row(with_tools: float) -> 
         assert AssayReward()(*batch, tools=[tools]) == pytest.approx([with_tools])
 
 
+def test_trl_forgets_no_tools_that_were_called(with_tools: float) -> None:
+    for columns in ({}, {"tools": [None]}):
+        with pytest.raises(ValueError, match="`tools=`"):
+            AssayReward()([QUESTION], [CALLED], **columns)
+    # A policy may write a call though there are no tools: that must not end the training.
+    assert len(AssayReward()([QUESTION], [CALLED[:1]])) == 1
+    assert AssayReward(tools=[add])([QUESTION], [CALLED]) == pytest.approx([with_tools])
+
+
+def test_trl_trains_on_nothing_only_if_a_completion_may_be_why(addresses: Mapping[str, str], seven: float) -> None:
+    asked = ([QUESTION] * 2, [[ANSWERED[-1]]] * 2)
+    settings: list[tuple[str, dict[str, Any], str]] = [
+        ("/v1", {}, "no_route"), ("", {"model": "typo"}, "model_not_found"),
+    ]  # fmt: skip
+    for path, arguments, reason in settings:
+        with Client(addresses["tiny-attributes"] + path, **arguments) as client:
+            with pytest.raises(NoReward, match=reason):
+                AssayReward(client)(*asked)
+            with pytest.raises(NoReward, match=reason):
+                asyncio.run(AsyncAssayReward(client)(*asked))
+    with pytest.raises(NoReward, match="closed"):
+        AssayReward(client)(*asked)
+    with pytest.raises(NoReward, match="no_such_field"):
+        AssayReward(reference="answer")(*asked, answer=["7", "7"])
+    assert AssayReward(reference="answer")(*asked, answer=["", "7"]) == [pytest.approx(seven), None]
+    assert AssayReward()([QUESTION] * 2, [[EMPTY[-1]]] * 2) == [None, None]
+    with Client(addresses["tiny-genrm-json"]) as client:
+        with pytest.raises(NoReward, match="no_opponent"):
+            AssayReward(client)([QUESTION], [[ANSWERED[-1]]])
+        assert AssayReward(client, tools=[add])([QUESTION], [CALLED]) == [None]
+
+
+@pytest.mark.parametrize("reward_class", [AssayReward, AsyncAssayReward])
+def test_answers_to_one_prompt_are_compared(reward_class: Any, addresses: Mapping[str, str]) -> None:
+    other = [{"role": "user", "content": "What is 2 + 2?"}]
+    texts = ["7", "9", "4", "8", "seven"]
+    prompts = [QUESTION, QUESTION, other, QUESTION, other]
+    with Client(addresses["tiny-genrm-json"]) as client:
+        together = [{"messages": QUESTION, "responses": ["7", "9", "8"]}, {"messages": other, "responses": ["4", "seven"]}]
+        expected = [reward.require() for reward in client.rewards(together)]
+        rewards = reward_class(client)(prompts, [[{"role": "assistant", "content": text}] for text in texts])
+        rewards = asyncio.run(rewards) if inspect.iscoroutine(rewards) else rewards
+        assert rewards == pytest.approx([expected[place] for place in (0, 1, 3, 2, 4)])
+
+
+@pytest.mark.usefixtures("with_tools")
+def test_only_answers_of_the_assistants_are_responses() -> None:
+    tool = [CALLED[0], {"role": "tool", "content": "7"}]  # TRL stopped after the call
+    begun = [*QUESTION, {"role": "assistant", "content": "It"}]
+    rewards = AssayReward(tools=[add])([QUESTION, begun, QUESTION], [tool, [ANSWERED[-1]], [ANSWERED[-1]]])
+    (expected,) = default_client().rewards([{"messages": [*begun, ANSWERED[-1]], "tools": TOOLS}])
+    assert rewards[:2] == [None, expected.value]
+    assert rewards[2] is not None
+
+
+def test_principles_go_with_every_conversation(addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ([QUESTION], [[ANSWERED[-1]]])
+    with Client(addresses["tiny-principle"]) as client, pytest.raises(NoReward, match="no_principle"):
+        AssayReward(client)(*asked)
+    principles = ["The answer is right."]
+    with Client(addresses["tiny-principle"], principles=principles) as client:
+        (expected,) = client.rewards([{"messages": ANSWERED, "principles": principles}])
+        assert AssayReward(client)(*asked) == [expected.require()]
+    with pytest.raises(ValueError, match="a list of texts"):
+        Client(addresses["tiny-principle"], principles=principles[0])
+    monkeypatch.setenv("ASSAY_PRINCIPLE", principles[0])
+    with Client(addresses["tiny-principle"]) as client:
+        assert AssayReward(client)(*asked) == [expected.require()]
+
+
+@pytest.mark.usefixtures("seven")
+def test_a_picture_is_refused_by_the_endpoint() -> None:
+    parts = [{"type": "image", "image": object()}, {"type": "text", "text": "What is it?"}]
+    columns: dict[str, list[str]] = {}
+    seen = [{"role": "user", "content": parts}]
+    rewards = AssayReward()([seen, QUESTION], [[ANSWERED[-1]]] * 2, log_extra=columns.__setitem__)
+    assert rewards[0] is None
+    assert columns["assay_reason"] == ["content_not_text", ""]
+
+
+CUT = "We need to add 3 and 4. Alternatively"
+ENDED = "Add them.\n</think>\n\n7"
+OPENED = "<|im_start|>assistant\n<think>\n"
+
+
+def test_the_mark_that_a_template_wrote_comes_before_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {*_BEGINS} == {mark.begin for mark in MARKS if mark.prefilled}
+    for mark in _BEGINS:
+        assert with_opening(CUT, f"What?{mark}\n\n") == f"{mark}\n\n{CUT}"
+        assert with_opening(f"\n{mark}{CUT}", f"What?{mark}\n") == f"\n{mark}{CUT}"
+    for prompt in (None, QUESTION, "What?", "<think>\n\n</think>\n\n"):
+        assert with_opening(CUT, prompt) == CUT
+    monkeypatch.setenv("ASSAY_OPENING", "<hm>\n")
+    assert with_opening(CUT) == f"<hm>\n{CUT}"
+    assert with_opening(f"<hm>{CUT}") == f"<hm>{CUT}"
+    assert with_opening(CUT, "What?<hm>") == f"<hm>{CUT}"
+    assert with_opening(CUT, "What?<think>") == f"<think>{CUT}"
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_reasoning_that_was_cut_off_is_no_answer(
+    thinking: tuple[str, float], verl: Any, is_set: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the prompt where the trainer hands it over, else by the setting."""
+    address, seven = thinking
+    monkeypatch.setenv("ASSAY_URL", address)
+    default_client.cache_clear()
+    stub(monkeypatch, skyrl_gym__envs__base_text_env={"BaseTextEnv": BaseTextEnv, "BaseTextEnvStepOutput": dict})
+    members = {"EnvironmentInterface": object, "EnvironmentReturn": EnvironmentReturn}
+    stub(monkeypatch, nemo_rl__environments__interfaces=members)
+    skyrl = load(monkeypatch, "skyrl").AssayEnv()
+    skyrl.init(QUESTION)
+    nemo = load(monkeypatch, "nemo_rl").AssayEnvironment.__ray_metadata__.modified_class({"url": address})
+    custom_rm = importlib.import_module("assay_client.slime").custom_rm
+
+    def by_verl(text: str) -> float:
+        data = VerlData(text)
+        data.batch = {"prompts": [OPENED]}
+        manager = verl.AssayRewardManager(config=verl_settings(), tokenizer=SimpleNamespace(decode=str), compute_score=None)
+        reward: float = asyncio.run(manager.run_single(data))["reward_score"]
+        return reward
+
+    def by_slime(text: str) -> float:
+        sample = slime_sample(text, prompt=OPENED, metadata={"messages": QUESTION})
+        reward: float = asyncio.run(custom_rm(slime_args(), sample))
+        return reward
+
+    def by_nemo(text: str) -> float:
+        log = [{"role": "user", "content": OPENED}, {"role": "assistant", "content": text}]
+        reward: float = nemo.step([log], [{"messages": QUESTION}]).rewards.item()
+        return reward
+
+    def by_trl(text: str) -> float:
+        columns: dict[str, list[str]] = {}
+        turn = {"role": "assistant", "content": text}
+        whole = {"role": "assistant", "content": "7", "reasoning_content": "Add them."}
+        rewards = AssayReward()([QUESTION] * 2, [[turn], [whole]], log_extra=columns.__setitem__)
+        assert rewards[1] == pytest.approx(seven)
+        if rewards[0] is None:
+            raise NoReward(columns["assay_reason"][0])
+        return rewards[0]
+
+    by_prompt: list[Any] = [by_verl, by_slime, by_nemo]
+    by_setting: list[Any] = [by_trl, lambda text: skyrl.step(text)["reward"]]
+    if is_set:
+        monkeypatch.setenv("ASSAY_OPENING", "<think>\n")
+    for score in by_setting if is_set else by_prompt:
+        assert score(ENDED) == score(f"<think>\n{ENDED}") == pytest.approx(seven)
+        for text in (CUT, f"<think>{CUT}"):
+            with pytest.raises(NoReward, match="reasoning"):
+                score(text)
+    default_client().close()
+    default_client.cache_clear()
+    nemo._client.close()
+
+
 @pytest.mark.usefixtures("by_reference")
 def test_trl_sends_the_columns_that_it_is_told_to() -> None:
     reward = AssayReward(reference="answer")
@@ -245,7 +418,7 @@ class NaiveRewardManager:
     """As verl declares it, but for its tokens."""
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any) -> None:
-        self.compute_score = compute_score
+        self.compute_score, self.tokenizer = compute_score, tokenizer
 
     async def run_single(self, data: Any) -> dict[str, Any]:
         info = data.non_tensor_batch["extra_info"][0] | {"num_turns": data.non_tensor_batch["__num_turns__"][0]}
@@ -260,6 +433,7 @@ class VerlData(list[str]):
         super().__init__(responses)
         fields = {"extra_info": {"index": 0}, "__num_turns__": 2, "raw_prompt": QUESTION} | fields
         self.non_tensor_batch = {name: [value] for name, value in fields.items() if value is not None}
+        self.batch = {"prompts": ["a rendered prompt"]}  # tokens that its tokenizer takes for characters
 
 
 class Settings(dict[str, Any]):
@@ -286,7 +460,8 @@ def test_verls_manager_reads_the_prompt_beside_the_other_fields(verl: Any) -> No
         return 9.0
 
     def score(config: Settings, data: VerlData) -> float:
-        manager = verl.AssayRewardManager(config=config, tokenizer=None, compute_score=own_rules)
+        tokenizer = SimpleNamespace(decode=str)
+        manager = verl.AssayRewardManager(config=config, tokenizer=tokenizer, compute_score=own_rules)
         reward: float = asyncio.run(manager.run_single(data))["reward_score"]
         return reward
 
@@ -384,6 +559,7 @@ def test_skyrl_gets_a_number_or_an_exception(seven: float, monkeypatch: pytest.M
 
 def slime_sample(response: str, **changes: Any) -> Any:
     sample: dict[str, Any] = {"prompt": QUESTION, "response": response, "label": None, "metadata": {}, "loss_mask": None}
+    sample["multimodal_inputs"] = None
     return SimpleNamespace(**{**sample, **changes})
 
 
@@ -422,6 +598,32 @@ def test_slime_sends_the_tools_of_the_prompt(with_tools: float) -> None:
     custom_rm = importlib.import_module("assay_client.slime").custom_rm
     metadata = {"messages": [*QUESTION, *CALLED[:-1]], "tools": TOOLS}
     assert asyncio.run(custom_rm(slime_args(), slime_sample("7", metadata=metadata))) == pytest.approx(with_tools)
+
+
+def test_slime_refuses_what_no_text_shows_and_tools_that_nobody_knows(with_tools: float) -> None:
+    custom_rm = importlib.import_module("assay_client.slime").custom_rm
+    for media, metadata, error in (
+        ({"images": [object()], "videos": None}, {}, NoReward),
+        (None, {"messages": [*QUESTION, *CALLED[:-1]]}, ValueError),
+    ):
+        with pytest.raises(error, match=r"content_not_text|--tool-key"):
+            asyncio.run(custom_rm(slime_args(), slime_sample("7", multimodal_inputs=media, metadata=metadata)))
+    text = slime_sample("7", multimodal_inputs={"images": None, "videos": []}, metadata={"tools": TOOLS})
+    assert isinstance(asyncio.run(custom_rm(slime_args(), text)), float)
+    none = slime_sample("7", metadata={"messages": [*QUESTION, *CALLED[:-1]], "tools": []})
+    assert asyncio.run(custom_rm(slime_args(), none)) != pytest.approx(with_tools)
+
+
+def test_slime_compares_a_group(addresses: Mapping[str, str], seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    custom_rm = importlib.import_module("assay_client.slime").custom_rm
+    default_client().close()
+    monkeypatch.setenv("ASSAY_URL", addresses["tiny-genrm-json"])
+    default_client.cache_clear()
+    texts = ["7", "9", "8"]
+    expected = [reward.require() for reward in default_client().rewards([{"messages": QUESTION, "responses": texts}])]
+    assert asyncio.run(custom_rm(slime_args(), list(map(slime_sample, texts)))) == pytest.approx(expected)
+    with pytest.raises(NoReward, match="no_opponent"):
+        asyncio.run(custom_rm(slime_args(), slime_sample("7")))
 
 
 class EnvironmentReturn(NamedTuple):
@@ -492,6 +694,11 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     masked = verify(QUESTION, reply(""))
     assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
     assert masked["instance_config"] == {"mask_sample": True}
+    # As the endpoint's `/verify`: Gym's collector looks at nothing else.
+    failure = {name: value for name, value in masked.items() if name.startswith("_ng_")}
+    error = {"_ng_failure_judge_error": "assay:empty_content"}
+    assert failure == {"_ng_failure_class": "judge_failed", "_ng_failure_terminal": True} | error
+    assert not [name for name in well if name.startswith("_ng_")]
     declined = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
     seen: Any = [
         {"role": "user", "content": [{"type": "input_text", "text": "What?"}, {"type": "input_image", "image_url": "x"}]}

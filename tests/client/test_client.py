@@ -216,6 +216,39 @@ def test_a_refused_conversation_doesnt_fail_its_neighbours(failing: Callable[...
     assert answers[3].value is None
 
 
+def test_what_is_left_of_a_refused_request_is_asked_at_once(model: OnlineScorer) -> None:
+    """By an endpoint that takes a second for what it doesn't refuse, as a judge does."""
+    app = application([model])
+    under_way: list[int] = [0, 0]
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        async def answer(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] == httpx.codes.OK:
+                await asyncio.sleep(1)
+            await send(message)
+
+        under_way[:] = under_way[0] + 1, max(under_way[1], under_way[0] + 1)
+        try:
+            await app(scope, receive, answer)
+        finally:
+            under_way[0] -= 1
+
+    conversations = numbered(64)
+    conversations[21] |= {"reference": "7"}
+    with listening(slow) as address, Client(address, max_in_flight=4) as client:
+        rewards = client.rewards(conversations)
+    assert [place for place, reward in enumerate(rewards) if reward.value is None] == [21]
+    assert 1 < under_way[1] <= 4
+
+
+def test_a_deadline_says_what_failed_before(failing: Callable[..., Any]) -> None:
+    gone = (503, {"Retry-After": "0"}, b'{"error": {"code": "no_replica", "message": "send it again"}}')
+    with failing(gone, "hang", "hang") as (_, address), Client(address) as client:
+        late = only(client.rewards([SEVEN], timeout=1))
+    assert late.reason == "deadline"
+    assert "no_replica (HTTP 503: send it again)" in late.message
+
+
 def test_a_wrong_key_is_no_conversations_fault(
     failing: Callable[..., Any], seven: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
