@@ -1,4 +1,4 @@
-"""The endpoint on Ray Serve: ingress, proxies, port, autoscaling, spot nodes.
+"""The endpoint on Ray Serve: ingress, proxies, port, autoscaling.
 
 Knows no route; `deploy.web` has the application it serves.
 """

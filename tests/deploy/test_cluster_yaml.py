@@ -1,4 +1,4 @@
-"""`cluster.yaml` by Ray's own schema, what it must say, and the drain of a spot worker on a real cluster."""
+"""`cluster.yaml` by Ray's own schema, and what it must say."""
 
 import copy
 import json
@@ -7,25 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import yaml
-from ray._private import state
 from ray.autoscaler._private.util import prepare_config, validate_config
-from ray.cluster_utils import Cluster
 
-from deploy.ray_serve.spot import notice
 from tests.conftest import REPOSITORY
-from tests.support.clusters import NO_DASHBOARD
-from tests.support.endpoints import wait
-from tests.support.local_ray import end_ray
 
 
 @pytest.fixture(scope="module")
@@ -111,100 +100,3 @@ def test_a_node_installs_the_images_versions_and_again_when_the_checkout_changes
     assert image is not None
     assert not re.search(image[1], constraints, re.MULTILINE)
     assert f"'{image[1]}'" in "".join(config["setup_commands"])
-
-
-# Spot workers.
-
-
-class Metadata:
-    """AWS's metadata service of an instance, on loopback."""
-
-    def __init__(self) -> None:
-        self.taken_at: datetime | None = None
-        self.request_count = 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_PUT(self) -> None:
-                self._answer(200, b"a-token")
-
-            def do_GET(self) -> None:
-                outer.request_count += 1
-                if self.headers["X-aws-ec2-metadata-token"] != "a-token":
-                    self._answer(401, b"")
-                elif outer.taken_at is None:
-                    self._answer(404, b"")
-                else:
-                    when = outer.taken_at.strftime("%Y-%m-%dT%H:%M:%SZ")
-                    self._answer(200, json.dumps({"action": "terminate", "time": when}).encode())
-
-            def _answer(self, status: int, content: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def metadata() -> Iterator[Metadata]:
-    item = Metadata()
-    yield item
-    item.server.shutdown()
-    item.server.server_close()
-
-
-def test_a_notice_is_read_and_nothing_else_is_one(metadata: Metadata) -> None:
-    assert notice(metadata.address) is None
-    metadata.taken_at = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-    assert notice(metadata.address) == metadata.taken_at
-    assert notice("http://127.0.0.1:1") is None, "nobody is there"
-
-
-@pytest.fixture
-def cluster() -> Iterator[Any]:
-    """Two nodes."""
-    end_ray()
-    item: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NO_DASHBOARD})
-    item.add_node(num_cpus=1)
-    ray.init(address=item.address, log_to_driver=False)
-    yield item
-    ray.shutdown()
-    item.shutdown()
-
-
-@pytest.mark.long
-def test_a_spot_worker_that_is_taken_gets_no_more_work(cluster: Any, metadata: Metadata) -> None:
-    head, worker = cluster.head_node.node_id, next(iter(cluster.worker_nodes)).node_id
-    command = [
-        sys.executable,
-        str(REPOSITORY / "deploy" / "ray_serve" / "spot.py"),
-        "--metadata",
-        metadata.address,
-        "--every",
-        "0.1",
-    ]
-    with subprocess.Popen([*command, "--address", cluster.address, "--node-id", worker]) as watcher:
-        wait(lambda: metadata.request_count >= 3)
-        assert watcher.poll() is None, "nobody said that it is taken"
-        assert not state.state.get_draining_nodes()
-        metadata.taken_at = datetime.now(UTC) + timedelta(minutes=2)
-        assert watcher.wait(60) == 0
-    wait(lambda: worker in state.state.get_draining_nodes() or not _alive(worker))
-
-    @ray.remote(num_cpus=1)
-    def here() -> str:
-        return str(ray.get_runtime_context().get_node_id())
-
-    assert set(ray.get([here.remote() for _ in range(4)])) == {head}
-
-
-def _alive(node: str) -> bool:
-    nodes: Any = ray.nodes
-    return any(item["Alive"] for item in nodes() if item["NodeID"] == node)
