@@ -7,14 +7,11 @@ constants as our own modules do (`docs/contributing/plug-ins.md`).
 import importlib
 import logging
 import pkgutil
-import platform
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Generic, TypeVar
-
-from actors.errors import SettingsError
 
 # The groups of entry points, and the constants of which a module must define at least one.
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -77,19 +74,6 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
     def plugin_of(self, name: str) -> str | None:
         """The distribution and version of the plug-in that defines a name; None for ours, and for an unknown name."""
         return self._loaded[1].get(name)
-
-    def find(self, name: str, plugin: str | None) -> Extension:
-        """What a name stands for, as where a run began: there `plugin_of` said `plugin`.
-
-        Raises `SettingsError` if here it is of another plug-in or version, as its numbers might be others, or unknown.
-        """
-        if name in self and self.plugin_of(name) == plugin:
-            return self[name]
-        here = f"of {self.plugin_of(name) or 'Assay itself'}" if name in self else "not installed"
-        raise SettingsError(
-            f"{name} ({self._group}) is of {plugin or 'Assay itself'} where the run began, and {here} on {platform.node()}: "
-            f"install {plugin or 'the same version of Assay'} on every node, and where results are read"
-        )
 
     @property
     def _by_name(self) -> Mapping[str, Extension]:

@@ -35,6 +35,7 @@ from actors.settings.replica import (
     RenderSettings,
     TooLong,
 )
+from actors.settings.same_plugin import find
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 
 RUBRIC = "rubric"  # the family of judges that a user defines by a rubric file
@@ -87,7 +88,7 @@ class RewardModel:
     def family(self) -> Family:
         if self.remote is not None and self.remote.is_assay:
             return Served(self.remote.card)
-        family = families().find(self.family_name, self.family_plugin).of_model(self.known_as).reading_by(self.read)
+        family = find(families(), self.family_name, self.family_plugin).of_model(self.known_as).reading_by(self.read)
         if isinstance(family, Verifier):
             return family.with_verifier_settings(self.verifier)
         return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family

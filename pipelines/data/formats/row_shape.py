@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Self
 
+from actors.settings.same_plugin import find
 from pipelines.data.formats.content import SYSTEMS
 from pipelines.data.formats.mixed import MIXED, mixed
 from pipelines.data.formats.own_columns import Columns, OwnColumns, with_fields, without_fields
@@ -79,12 +80,12 @@ def plugins_of(name: str, unanswered: bool) -> tuple[tuple[str, str], ...]:
     return tuple((other, plugin) for other, plugin in plugins.items() if plugin)
 
 
-# Cached: it is asked for with each row. Raises as `Extensions.find`.
+# Cached: it is asked for with each row. Raises as `find`.
 @cache
 def _shape(name: str, plugins: tuple[tuple[str, str], ...], unanswered: bool) -> Shape:
     available, plugin_of = PROMPT_SHAPES if unanswered else SHAPES, dict(plugins)
     if name != MIXED:
-        return available.find(name, plugin_of.get(name))
+        return find(available, name, plugin_of.get(name))
     # Not of those that this node alone has: a row that one of them fits would be `two_shapes`.
     ours = (other for other in available if available.plugin_of(other) is None)
-    return mixed({other: available.find(other, plugin_of.get(other)) for other in sorted({*ours, *plugin_of})})
+    return mixed({other: find(available, other, plugin_of.get(other)) for other in sorted({*ours, *plugin_of})})

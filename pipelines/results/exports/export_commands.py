@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from actors.errors import SettingsError
+from actors.settings.same_plugin import find
 from pipelines.data.corpus.assay_folders import CHOSEN, EXPORTED, PAIRS
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftField, count_left
 from pipelines.results.exports import choose_candidates
@@ -149,7 +150,7 @@ def _choose_rows(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) 
 
 
 def _pair_rows(candidates: Sequence[Candidate], plugin: str | None, settings: PairSettings) -> ExportedRows:
-    form = PAIR_FORMATS.find(settings.trainer, plugin)  # again, as a worker may have another version
+    form = find(PAIR_FORMATS, settings.trainer, plugin)  # again, as a worker may have another version
     # Annotated: `list[float]()` takes 0.3 µs and `[]` 0.02, and this is done for each prompt.
     rows: list[Mapping[str, Any]] = []
     refusals: dict[str, int] = {}
@@ -180,7 +181,7 @@ def _refuse_label(agreement: LabelAgreement, policy: LabelsOfCorpus) -> str | No
 
 
 def _response_rows(candidates: Sequence[Candidate], trainer: str, plugin: str | None, labels: Labels) -> ExportedRows:
-    form = RESPONSE_FORMATS.find(trainer, plugin)
+    form = find(RESPONSE_FORMATS, trainer, plugin)
     reasons = [form.refuse_response(candidate) for candidate in candidates]
     accepted = [candidate for candidate, reason in zip(candidates, reasons, strict=True) if reason is None]
     exportable = without_unkept_turns(accepted) if form.whole else accepted

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from actors.errors import OutputError, SettingsError
 from actors.reward_model import families, resolve_model
+from actors.settings.same_plugin import find
 from pipelines.data import storage
 from pipelines.data.formats import RowShape
 from pipelines.data.storage import error_text
@@ -52,7 +53,7 @@ def reopen(folder: str, manifest: Manifest, engines: RescoreEngineSettings) -> R
     naming the differences, if the model or the settings aren't those of the run, and `ModelError`.
     """
     if plugin := manifest.identity.get("family_plugin"):  # before the settings, whose model is unknown without it
-        families().find(manifest.identity["family"], plugin)
+        find(families(), manifest.identity["family"], plugin)
     settings = _with_engines(_settings(folder), engines)
     model = resolve_model(
         settings.model, settings.render, settings.corpus.turns is Turns.ALL, settings.engine.tensor_parallel

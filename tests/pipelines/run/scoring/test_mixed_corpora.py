@@ -245,7 +245,5 @@ def test_a_shape_of_a_plugin_is_read_by_the_version_of_the_run_alone(monkeypatch
     assert RowShape("mixed").requests(row).requests, "a run that began without the plug-in goes on without it"
     for shape, version in ((alone, "1.1"), (mixed, "1.1"), (mixed.of_row("rival"), "0.9")):
         later = replace(shape, plugins=(("rival", f"rivals {version}"),))
-        with pytest.raises(
-            SettingsError, match=rf"rival .* is of rivals {version} where the run began, and of rivals 1\.0 on"
-        ):
+        with pytest.raises(SettingsError, match=rf"rival is of rivals {version} where the run began, and of rivals 1\.0 on"):
             later.requests(other)
