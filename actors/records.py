@@ -57,6 +57,7 @@ class Reason(StrEnum):
     LONE_SURROGATE = "lone_surrogate"
     MISSING_FIELD = "missing_field"
     WRONG_TYPE = "wrong_type"
+    SHAPE_FAILED = "shape_failed"  # the code of a plug-in's shape raised an error on the row
     TWO_SHAPES = "two_shapes"  # or more, of a row in a mixed corpus: it is unknown which of them holds what is judged
     NO_MESSAGES = "no_messages"
     UNKNOWN_ROLE = "unknown_role"

@@ -35,6 +35,7 @@ from actors.settings.replica import (
     RenderSettings,
     TooLong,
 )
+from actors.settings.same_plugin import find
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 
 RUBRIC = "rubric"  # the family of judges that a user defines by a rubric file
@@ -67,6 +68,11 @@ class RewardModel:
     chat_template: str | None = None  # the text of a chat template that prompts are written by in place of the checkpoint's
     verifier: VerifierSettings = AS_GIVEN
     remote: RemoteModel | None = None  # the endpoint where it is asked; None of a model that runs here
+    family_plugin: str | None = None  # as `Extensions.plugin_of`, where the model was resolved
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without `family`, which was looked up here: a worker looks it up itself, where a plug-in may be of another version.
+        return {name: value for name, value in self.__dict__.items() if name != "family"}
 
     @property
     def known_as(self) -> str:
@@ -82,7 +88,7 @@ class RewardModel:
     def family(self) -> Family:
         if self.remote is not None and self.remote.is_assay:
             return Served(self.remote.card)
-        family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)
+        family = find(families(), self.family_name, self.family_plugin).of_model(self.known_as).reading_by(self.read)
         if isinstance(family, Verifier):
             return family.with_verifier_settings(self.verifier)
         return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
@@ -115,7 +121,7 @@ class RewardModel:
         family = self.family
         return {
             "family": self.family_name,
-            "family_plugin": _FAMILIES.plugin_of(self.family_name),
+            "family_plugin": self.family_plugin,
             "reward_weights": dict(self.weights),
             "read": self.read.model_dump(mode="json", exclude_defaults=True),
             **({"judge": family.recorded(self.answer_tokens)} if isinstance(family, Judge) else {}),
@@ -135,7 +141,7 @@ class RewardModel:
 _FAMILIES = Extensions("assay.families", "actors.models", "FAMILY", Family)  # type: ignore[type-abstract]
 
 
-def families() -> Mapping[str, Family]:
+def families() -> Extensions[Family]:
     """All families by name: ours in `actors/models`, and those of plug-ins.
 
     They are imported at the first look; a plug-in that can't be is left out with a warning.
@@ -198,6 +204,7 @@ def resolve_model(
         model=settings.model,
         revision=checkpoint.hub_commit,
         family_name=family.name,
+        family_plugin=_FAMILIES.plugin_of(family.name),
         task=Task.TOKEN_CLASSIFY if one_pass else family.task,
         labels=family.labels(checkpoint),
         overrides=family.overrides(checkpoint),
@@ -231,6 +238,7 @@ def _resolve_verifier(verifier: Verifier, settings: ModelSettings) -> RewardMode
         model=settings.model,
         revision=None,
         family_name=verifier.name,
+        family_plugin=_FAMILIES.plugin_of(verifier.name),
         task=verifier.task,
         labels=0,
         dtype="float64",
@@ -284,6 +292,7 @@ def _resolve_remote(settings: ModelSettings, render: RenderSettings) -> RewardMo
         model=settings.model,
         revision=None,
         family_name=family.name,
+        family_plugin=_FAMILIES.plugin_of(family.name),
         task=family.task,
         labels=0,
         dtype="bfloat16",  # a placeholder: the identity of a remote model has null for it

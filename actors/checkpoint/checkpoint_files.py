@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.checkpoint.file_hashes import content_hashes, counted_files
 from actors.errors import ModelError
-from actors.settings.verifier import VERIFIERS
+from actors.settings.verifier import is_verifier, verifiers
 from actors.text.lfs_pointers import lfs_problem
 
 if TYPE_CHECKING:
@@ -87,10 +87,12 @@ class Checkpoint:
                 raise ModelError(f"--revision {revision} is for hub models, and {place} is a local folder")
             return cls(_check_files(folder, place), None)
         if place.startswith((".", "/", "~")) or place.count("/") != 1:
-            meant = "".join(f" Did you mean {close!r}?" for close in get_close_matches(place, VERIFIERS, n=1))
+            if is_verifier(place):
+                raise ModelError(f"{place} is a verifier: code without a checkpoint, which takes no GPU")
+            meant = "".join(f" Did you mean {close!r}?" for close in get_close_matches(place, verifiers(), n=1))
             raise ModelError(
                 f"there is no model folder {place}; give a folder, a hub id (owner/name), a tiny-* model, or a verifier: "
-                f"{', '.join(sorted(VERIFIERS))}.{meant}"
+                f"{', '.join(verifiers())}.{meant}"
             )
         return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else []), *files])
 

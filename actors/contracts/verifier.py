@@ -9,6 +9,7 @@ import copy
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -105,6 +106,9 @@ class Verifier(Family):
             if self.settings.unparsed is None or unreadable.reason is not Reason.NO_ANSWER:
                 return Score.failed(unreadable.reason, 0)
             score = self.settings.unparsed
+        except Exception as error:  # noqa: BLE001  whatever a plug-in's code, or a library, raises on a text
+            detail = f"{self.name} raised {type(error).__name__}: {error}"
+            return replace(Score.failed(Reason.ENGINE_REFUSED, 0), detail=detail)
         reading = Reading(score, {"score": score})
         return Score.scored(reading, 0) if reading.finite else Score.failed(Reason.NOT_FINITE, 0)
 
@@ -115,7 +119,7 @@ class Verifier(Family):
         scores = [self.compare(answer or "", reference) for reference in references]  # first: a bad one is the row's fault
         if answer is None or not answer.strip():
             raise Unreadable(Reason.NO_ANSWER)
-        return max(scores)
+        return 0.0 + max(scores)  # a plug-in may return what is no number, which raises here
 
     def _alternatives(self, reference: str) -> list[str]:
         # The references of a row; a list counts as several only where the settings say so, numbers as they stand.

@@ -158,9 +158,11 @@ class TemplateProbe:
         if self._family.begins is not None:
             allowed = (self._family.begins,)
         if written not in allowed:
+            by_family = f"the family {self._family.name}, whose `begins` says how often its authors write it,"
+            writer = "the template" if shown_by_family(self._family) is None else by_family
             raise ModelError(
                 f"{self._tokenizer.name}: a conversation must begin with {self._tokenizer.pretrained.bos_token} "
-                f"{' or '.join(map(str, allowed))} times, and the template writes it {written} times; every score would be "
+                f"{' or '.join(map(str, allowed))} times, and {writer} writes it {written} times; every score would be "
                 "another one than its authors read"
             )
 

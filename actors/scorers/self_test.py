@@ -88,6 +88,8 @@ def self_test(  # noqa: PLR0912  a branch for each kind of engine
         for number, golden in enumerate(published.golden, 1):
             tests.append(_check_golden(card_model, engine, as_published, golden, number))
             passed(tests[-1].text)
+    elif not has_weights:
+        warned(f"{model.model} has no golden: nothing was compared")
     if must_read and has_weights and not (prompts or any(test.read for test in tests)):
         raise ModelError(
             f"self-test of {model.model}: nothing could be asked: prompts may have {model.max_model_len} tokens, and every "

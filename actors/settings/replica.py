@@ -10,7 +10,7 @@ from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
 from actors.settings.endpoint import HERE, ModelEndpointSettings, check_engine
 from actors.settings.rubric import RubricSettings
-from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings, is_verifier
+from actors.settings.verifier import AS_GIVEN, VerifierSettings, is_verifier, verifiers
 
 
 class Dtype(StrEnum):
@@ -244,7 +244,7 @@ def fit_engine(settings: Any) -> Any:
         # Frozen for all others; this is the validator that completes them.
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
     if engine.engine == "none" and named.endpoint == HERE and not is_verifier(model):
-        raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
+        raise ValueError(f"--engine none is for verifiers ({', '.join(verifiers())}), and {model} is none of these")
     return settings
 
 

@@ -1,5 +1,6 @@
 """The settings of verifiers, which compare a response with the row's reference, or with a rule, by code."""
 
+from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
@@ -28,6 +29,12 @@ def is_verifier(model: str) -> bool:
     """
     plugin = None if model in VERIFIERS else plugin_module("assay.families", model)
     return model in VERIFIERS or getattr(getattr(plugin, "FAMILY", None), "task", None) == "verify"
+
+
+def verifiers() -> list[str]:
+    """The names of all families that need no weights, in order: ours, and those of plug-ins."""
+    plugins = {entry_point.name for entry_point in entry_points(group="assay.families")}
+    return sorted(VERIFIERS.union(filter(is_verifier, plugins)))
 
 
 class VerifierSettings(Settings):

@@ -38,6 +38,7 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.WRONG_TYPE: Meaning(
         _REJECTED, "a field holds another kind of value than the shape has there; or the prompt is answered already"
     ),
+    Reason.SHAPE_FAILED: Meaning(_REJECTED, "a plug-in's shape raised an error on the row", "the plug-in's authors"),
     Reason.TWO_SHAPES: Meaning(
         _REJECTED, "more than one shape fits the row of a mixed corpus, and they read other responses", "`--format NAME`"
     ),
@@ -104,7 +105,7 @@ REASONS: Mapping[Reason, Meaning] = {
         _REJECTED, "a judge that only compares, and no other response that it can be compared with, or none that is left"
     ),
     Reason.NOT_FINITE: Meaning(_FAILED, "the model gave a NaN or an infinity", "another `model.dtype`"),
-    Reason.ENGINE_REFUSED: Meaning(_FAILED, "the engine refused the prompt"),
+    Reason.ENGINE_REFUSED: Meaning(_FAILED, "the engine refused the prompt, or a verifier's code raised an error"),
     Reason.ENGINE_TIMEOUT: Meaning(_FAILED, "the engine didn't answer in time", "`--set engine.request_timeout_s`"),
     Reason.ENGINE_KILLER: Meaning(
         _FAILED, "the row kills engines: found by scoring suspects alone, and written to `engine_killers/`"

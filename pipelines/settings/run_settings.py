@@ -1,7 +1,7 @@
 """Settings of runs, the same for the command line, a recipe and Python. Imports nothing heavy."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -96,6 +96,14 @@ class InputSettings(Settings):
 
     inputs: tuple[str, ...] = Field(min_length=1)
     """input files, glob patterns and folders"""
+
+    @field_validator("inputs", mode="before")
+    @classmethod
+    def _hold_no_rows(cls, inputs: Any) -> Any:
+        # A tuple is made of whatever can be iterated, and of a pandas DataFrame those are the names of its columns.
+        if hasattr(inputs, "columns") or (isinstance(inputs, list) and any(isinstance(row, dict) for row in inputs)):
+            raise ValueError("no files; give rows as ray.data.from_pandas(frame) or ray.data.from_items(rows), no output")
+        return inputs
 
 
 class CorpusSettings(RowSettings, InputSettings):

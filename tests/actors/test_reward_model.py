@@ -470,3 +470,22 @@ def test_a_checkpoint_is_read_as_transformers_writes_it(tmp_path: Path) -> None:
     assert set(checkpoint.tensors) == {"model.embed_tokens.weight", "score.bias", "score.weight"}
     model: RewardModel = reward_model(path)
     assert (model.family_name, model.labels) == ("attributes", 9)
+
+
+def test_a_worker_with_another_version_of_a_plugin_or_without_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_name = dict(families())
+    monkeypatch.setattr(families(), "_loaded", (by_name, {"exact-match": "acme 0.1"}))
+    model = resolve_model(ModelSettings(model="exact-match"), RenderSettings())
+    assert model.family.name == "exact-match"
+    sent = pickle.dumps(model)
+    assert pickle.loads(sent).family.name == "exact-match"
+    for plugins, names, says in (
+        ({"exact-match": "acme 0.2"}, by_name, "of acme 0.2 on"),
+        ({}, by_name, "of Assay itself on"),
+        ({}, {}, "not installed on"),
+    ):
+        monkeypatch.setattr(families(), "_loaded", (names, plugins))
+        with pytest.raises(
+            SettingsError, match=f"is of acme 0.1 where the run began, and {says} .*: install acme 0.1 on every"
+        ):
+            pickle.loads(sent).family  # noqa: B018

@@ -63,7 +63,7 @@ def test_a_node_installs_the_images_versions_and_again_when_the_checkout_changes
     config: dict[str, Any], tmp_path: Path
 ) -> None:
     checkout, bin_ = tmp_path / "assay", tmp_path / "venv" / "bin"
-    for folder in (*(checkout / name for name in ("actors", "deploy", "pipelines", "tiny_models")), bin_):
+    for folder in (*(checkout / name for name in ("actors", "assay", "deploy", "pipelines", "tiny_models")), bin_):
         folder.mkdir(parents=True)
         (folder / "code.py").write_text("1")
     for name in ("pyproject.toml", "requirements-cpu.txt"):
@@ -92,8 +92,9 @@ def test_a_node_installs_the_images_versions_and_again_when_the_checkout_changes
     assert set_up() == (0, [])
     (checkout / "actors" / "code.pyc").write_text("made by Python")
     assert set_up() == (0, [])
-    (checkout / "actors" / "code.py").write_text("2")
-    assert set_up() == (0, [installed])
+    for name in ("actors", "assay"):
+        (checkout / name / "code.py").write_text("2")
+        assert set_up() == (0, [installed])
     constraints = (tmp_path / "constraints.txt").read_text()
     assert "ray==" in constraints
     image = re.search(r"--extended-regexp '(.+)' requirements", (REPOSITORY / "deploy" / "Dockerfile").read_text())

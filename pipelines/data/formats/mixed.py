@@ -10,7 +10,7 @@ from functools import cache
 
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
-from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, STRAY, Turns, check_known, recognise, requests
+from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, STRAY, Turns, check_known, fits, recognise, requests
 from pipelines.data.formats.rows import Row, RowRequests, Shape
 from pipelines.data.formats.stored_turns import decode_conversations
 
@@ -76,5 +76,5 @@ def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
     if shape.name == MIXED:
         counts = Counter(requests(shape, row).shape or "of none or two" for row in rows).most_common()
         return f"{MIXED}: {', '.join(f'{count} {name}' for name, count in counts)}, of {len(rows)} rows"
-    fitting = sum(isinstance(row, dict) and shape.looks_like(decode_conversations(row)) for row in rows)
+    fitting = sum(isinstance(row, dict) and fits(shape, decode_conversations(row)) for row in rows)
     return f"{shape.name}: {fitting:,} of {len(rows):,} rows have {shape.needs}"

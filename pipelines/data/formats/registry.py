@@ -5,11 +5,12 @@ point in `assay.shapes` names.
 """
 
 import difflib
+import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
@@ -26,6 +27,7 @@ SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPES", S
 PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPES", Shape)
 
 Turns = Literal["final", "all", "final-answer"]
+Result = TypeVar("Result")
 
 # Version of the row reader, part of a run's identity: increase it whenever a row yields another request, or earlier runs
 # would be resumed with other numbers. In a mixed corpus a row also does where another shape recognises it; a new shape alone
@@ -36,6 +38,7 @@ PROMPT_READER = 10  # the same of the reader of prompts
 # Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row.
 STRAY = 0.1
 
+_WARNED = set[str]()  # shapes of plug-ins that raised: they may on every row
 _MOST_HELD = 4  # fields in a message
 _TRIED_KEYS = 20  # of the first row, for a misspelt one
 _LEAST_ALIKE = 0.8  # of a key with the one that was meant, by difflib: `message` and `messages` have 0.93
@@ -57,7 +60,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     if not isinstance(row, dict):
         return RowRequests.broken(Reason.NOT_AN_OBJECT, describe(row))
     try:
-        row_requests = read(decode_conversations(_without_nan(row)))  # pandas writes NaN for null
+        row_requests = _call(shape, read, decode_conversations(_without_nan(row)))  # pandas writes NaN for null
         unshown = find_unshown(row)
     except Rejected as error:
         return RowRequests.broken(error.reason, error.detail)
@@ -68,6 +71,31 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     except Rejected as error:
         return row_requests.refused(error.reason, error.detail)
     return _answers_alone(row_requests) if turns == "final-answer" else row_requests
+
+
+def _call(shape: Shape, function: Callable[[Row], Result], row: Row) -> Result:
+    # The only place where the code of a plug-in's shape is called: an error of it rejects the row. One of ours is our fault.
+    try:
+        return function(row)
+    except Rejected:
+        raise
+    except Exception as error:
+        plugin = SHAPES.plugin_of(shape.name) or PROMPT_SHAPES.plugin_of(shape.name)
+        if plugin is None:
+            raise
+        text = f"the shape {shape.name} of {plugin} raised {type(error).__name__}: {error}"
+        raise Rejected(Reason.SHAPE_FAILED, text) from error
+
+
+def fits(shape: Shape, row: Row) -> bool:
+    """Whether a row was meant to have a shape. A plug-in that raises fits no such row: it is tried on everybody's rows."""
+    try:
+        return _call(shape, shape.looks_like, row)
+    except Rejected as rejected:
+        if shape.name not in _WARNED:
+            logging.getLogger(__name__).warning("%s; it fits no such row", rejected.detail)
+        _WARNED.add(shape.name)
+        return False
 
 
 def _with_tools(row: RowRequests, tools: tuple[str, ...]) -> RowRequests:
@@ -133,7 +161,7 @@ def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
         return Recognised({}, ())
     plain = decode_conversations(_without_nan(row))
     for fields in ({name: value for name, value in plain.items() if value is not None}, plain):
-        if meant := [shape for shape in available.values() if shape.looks_like(fields)]:
+        if meant := [shape for shape in available.values() if fits(shape, fields)]:
             return _choose_among(meant, fields)
     return Recognised(row, ())
 
@@ -283,6 +311,6 @@ def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
         return ""
     renamed: dict[str, object] = {meant.get(key, key): value for key, value in row.items()}
     # A name that is near is no help by itself: `contents` is near `context`, and Gemini's turns are no conversation here.
-    shape = next((shape for shape in available.values() if meant and shape.looks_like(renamed)), None)
+    shape = next((shape for shape in available.values() if meant and fits(shape, renamed)), None)
     names = [f"{name!r} by {key[:40]!a}" for key, name in meant.items() if shape is not None and name in shape.reads]
     return f"Did you mean {', '.join(names)} ({shape.name}: {shape.needs})? " if shape is not None and names else ""

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
+from actors.settings.same_plugin import find
 from pipelines.data.formats.content import SYSTEMS
-from pipelines.data.formats.mixed import MIXED, formats, prompt_formats
+from pipelines.data.formats.mixed import MIXED, mixed
 from pipelines.data.formats.own_columns import Columns, OwnColumns, with_fields, without_fields
-from pipelines.data.formats.registry import Turns, requests
+from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, Turns, requests
 from pipelines.data.formats.rows import RowRequests, Shape
 from pipelines.data.formats.written_out import take_apart
 
@@ -18,7 +20,7 @@ class RowShape:
 
     `columns` hold the fields of requests that the model reads. `unanswered`: the rows are prompts for a policy, each of
     which yields a request with an empty response. `written_out`: prompts may be conversations written out as one text,
-    which are taken apart.
+    which are taken apart. `plugins` are shapes with their plug-ins: of a mixed corpus all, else its own if it is of one.
     """
 
     name: str
@@ -27,10 +29,12 @@ class RowShape:
     columns: Columns = ()
     unanswered: bool = False
     written_out: bool = False
+    plugins: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
         own_columns = identity["own_columns"]
+        plugins = {identity["shape"]: identity.get("shape_plugin"), **identity.get("shapes", {})}
         return cls(
             identity["shape"],
             identity["turns"],
@@ -38,6 +42,7 @@ class RowShape:
             tuple(identity.get("fields", {}).items()),
             unanswered,
             identity["written_out"],
+            tuple((name, plugin) for name, plugin in plugins.items() if plugin),
         )
 
     @property
@@ -50,7 +55,7 @@ class RowShape:
     def shape(self) -> Shape:
         if self.own_columns:
             return self.own_columns.shape()
-        return (prompt_formats() if self.unanswered else formats())[self.name]
+        return _shape(self.name, self.plugins, self.unanswered)
 
     @property
     def is_mixed(self) -> bool:
@@ -66,3 +71,21 @@ class RowShape:
         row_requests = requests(self.shape, without_fields(row, self.columns, kept_fields), self.turns)
         row_requests = take_apart(row_requests) if self.written_out else row_requests
         return with_fields(row_requests, row, self.columns) if self.columns else row_requests
+
+
+def plugins_of(name: str, unanswered: bool) -> tuple[tuple[str, str], ...]:
+    """The plug-ins of a shape, as `RowShape` has them, where a run begins."""
+    available = PROMPT_SHAPES if unanswered else SHAPES
+    plugins = {other: available.plugin_of(other) for other in (available if name == MIXED else [name])}
+    return tuple((other, plugin) for other, plugin in plugins.items() if plugin)
+
+
+# Cached: it is asked for with each row. Raises as `find`.
+@cache
+def _shape(name: str, plugins: tuple[tuple[str, str], ...], unanswered: bool) -> Shape:
+    available, plugin_of = PROMPT_SHAPES if unanswered else SHAPES, dict(plugins)
+    if name != MIXED:
+        return find(available, name, plugin_of.get(name))
+    # Not of those that this node alone has: a row that one of them fits would be `two_shapes`.
+    ours = (other for other in available if available.plugin_of(other) is None)
+    return mixed({other: find(available, other, plugin_of.get(other)) for other in sorted({*ours, *plugin_of})})

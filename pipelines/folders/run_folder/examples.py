@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from actors.records import Score, Status
+from actors.records import Reason, Score, Status
 
 KEY = "assay_examples"  # in the footer of a part
 # Examples of each outcome, and characters of each text: the footer of a part is read whole by whoever opens it.
@@ -24,7 +24,8 @@ class Example:
 
     @classmethod
     def of(cls, row: str, response: str, score: Score, *, with_text: bool) -> "Example":
-        detail = score.detail[:_CHARACTERS] if with_text or score.status is Status.REJECTED else ""
+        is_told = with_text or score.status is Status.REJECTED or score.reason is Reason.ENGINE_REFUSED
+        detail = score.detail[:_CHARACTERS] if is_told else ""
         return cls(score.reason or score.status, row, response, detail, score.reward)
 
 

@@ -1,11 +1,13 @@
 """The jobs of the three commands that export scored candidates: `choose`, `pairs` and `export`."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from actors.errors import SettingsError
+from actors.settings.same_plugin import find
 from pipelines.data.corpus.assay_folders import CHOSEN, EXPORTED, PAIRS
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftField, count_left
 from pipelines.results.exports import choose_candidates
@@ -14,7 +16,7 @@ from pipelines.results.exports.export_job import ExportJob, run_export
 from pipelines.results.exports.pair_candidates import pairs
 from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, TrainerFormat
 from pipelines.results.exports.trainer_messages import Refusal, without_unkept_turns
-from pipelines.results.exports.trainers import FORMATS, RESPONSE_FORMATS
+from pipelines.results.exports.trainers import FORMATS, PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
@@ -82,22 +84,23 @@ def choosing_job(settings: ChooseSettings) -> ExportJob:
 
 def pairing_job(settings: PairSettings) -> ExportJob:
     """The job of `pairs`. Raises `SettingsError` if its settings contradict each other."""
-    form = _format(settings.trainer, PairFormat)
+    form, plugin = _format(settings.trainer, PairFormat), FORMATS.plugin_of(settings.trainer)
     if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
         raise SettingsError(f"length_balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     return ExportJob(
         PAIRS,
         settings,
-        partial(_pair_rows, form=form, settings=settings),
+        partial(_pair_rows, plugin=plugin, settings=settings),
         _describe(settings, PairingSettings),
         per=settings.per,
         reserved=form.reserved,
+        trainer_plugin=plugin,
     )
 
 
 def exporting_job(settings: ExportSettings) -> ExportJob:
     """The job of `export`. Raises `SettingsError` if its settings contradict each other."""
-    form = _format(settings.trainer, ResponseFormat)
+    form, plugin = _format(settings.trainer, ResponseFormat), FORMATS.plugin_of(settings.trainer)
     if form.needs_threshold and settings.threshold is None:
         raise SettingsError(f"--for {form.name} tells desirable responses from others: give --threshold, a reward")
     if not form.needs_threshold and settings.threshold is not None:
@@ -105,11 +108,12 @@ def exporting_job(settings: ExportSettings) -> ExportJob:
     return ExportJob(
         EXPORTED,
         settings,
-        partial(_response_rows, form=form, labels=Labels(settings.threshold)),
+        partial(_response_rows, trainer=form.name, plugin=plugin, labels=Labels(settings.threshold)),
         _describe(settings, ExportSettings, "threshold"),
         per="conversation",  # a thread's turns are trained on as one row, so they must be seen together
         needs=form.needs_scores,
         reserved=form.reserved,
+        trainer_plugin=plugin,
     )
 
 
@@ -145,7 +149,8 @@ def _choose_rows(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) 
     return ExportedRows(rows, {_NOT_CHOSEN: len(candidates) - len(kept)}, left_fields=left_fields)
 
 
-def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: PairingSettings) -> ExportedRows:
+def _pair_rows(candidates: Sequence[Candidate], plugin: str | None, settings: PairSettings) -> ExportedRows:
+    form = find(PAIR_FORMATS, settings.trainer, plugin)  # again, as a worker may have another version
     # Annotated: `list[float]()` takes 0.3 µs and `[]` 0.02, and this is done for each prompt.
     rows: list[Mapping[str, Any]] = []
     refusals: dict[str, int] = {}
@@ -162,7 +167,7 @@ def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: Pair
             continue
         fields, left_of_pair = pair.own_fields
         left_fields.append(left_of_pair)
-        rows += [{**row, **fields} for row in form.rows(pair)]
+        rows += [_beside(row, fields, form) for row in form.rows(pair)]
     if not all_pairs:
         # One for the prompt, however many candidates it has: what wasn't made is a pair.
         refusals[_ALONE if len(candidates) == 1 else _CLOSE if settings.min_margin else _EQUAL] = 1
@@ -175,7 +180,8 @@ def _refuse_label(agreement: LabelAgreement, policy: LabelsOfCorpus) -> str | No
     return _NO_LABEL if policy is LabelsOfCorpus.REQUIRE and agreement is LabelAgreement.UNLABELLED else None
 
 
-def _response_rows(candidates: Sequence[Candidate], form: ResponseFormat, labels: Labels) -> ExportedRows:
+def _response_rows(candidates: Sequence[Candidate], trainer: str, plugin: str | None, labels: Labels) -> ExportedRows:
+    form = find(RESPONSE_FORMATS, trainer, plugin)
     reasons = [form.refuse_response(candidate) for candidate in candidates]
     accepted = [candidate for candidate, reason in zip(candidates, reasons, strict=True) if reason is None]
     exportable = without_unkept_turns(accepted) if form.whole else accepted
@@ -185,5 +191,21 @@ def _response_rows(candidates: Sequence[Candidate], form: ResponseFormat, labels
     if not exportable:
         return ExportedRows((), refused)
     content = exportable[0].read()  # all are of one input row, and fields are the row's
-    rows = [{**row, **content.fields} for row in form.rows(exportable, labels)]
+    rows = [_beside(row, content.fields, form) for row in form.rows(exportable, labels)]
     return ExportedRows(rows, refused, left_fields=count_left([content.left] * len(rows)))
+
+
+def _beside(row: Mapping[str, Any], fields: Mapping[str, Any], form: TrainerFormat) -> dict[str, Any]:
+    """A row of a format with the input's own fields. Raises `SettingsError` for one that a field, or JSON, would change."""
+    if unreserved := row.keys() - form.reserved:
+        names = ", ".join(map(repr, sorted(unreserved)))
+        raise SettingsError(f"--for {form.name}: `reserved` lacks {names} of its rows, whose place a field could take")
+    if not _is_finite(row):
+        raise SettingsError(f"--for {form.name}: its row has a NaN or an infinity, which JSON hasn't: {str(row)[:200]}")
+    return {**row, **fields}
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, dict | list | tuple):
+        return all(map(_is_finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)

@@ -46,7 +46,7 @@ class ExportJob:
     """An export of a scored folder into an output folder, by the settings of its command.
 
     `description` says what it does in one line. `needs` are scores that the corpus must have. `reserved` are names under
-    which no field of the input is carried into the rows.
+    which no field of the input is carried into the rows. `trainer_plugin` is the plug-in that has the trainer's format.
     """
 
     kind: OutputKind
@@ -57,6 +57,7 @@ class ExportJob:
     per: Literal["conversation", "row", "prompt"] = field(kw_only=True)
     needs: Sequence[str] = ()
     reserved: Sequence[str] = field(kw_only=True)
+    trainer_plugin: str | None = None
 
     @property
     def output(self) -> str:
@@ -142,7 +143,7 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> ExportS
         raise AuditError(f"{corpus.folder} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
     mixed = summary.row_types == row_types.UNKNOWN
     summary = replace(summary, made_up=step.reader.made_up, mixed=mixed, taken=_taken(job, corpus))
-    write_recipe(job.output, **{job.kind.name: _document_settings(job)})
+    write_recipe(job.output, **{job.kind.name: _settings(job)})
     _write_card(job, corpus, summary)
     output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=corpus.made_of)
     return summary
@@ -259,6 +260,11 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
 
 
 def _document_settings(job: ExportJob) -> dict[str, Any]:
+    # What decides the rows: another version of a plug-in neither holds to be made, nor resumes, what an earlier one wrote.
+    return _settings(job) | ({"trainer_plugin": job.trainer_plugin} if job.trainer_plugin else {})
+
+
+def _settings(job: ExportJob) -> dict[str, Any]:
     # Without those that don't decide what is written: the same export with another `spill` resumes.
     return job.settings.model_dump(mode="json", exclude={"overwrite", "spill"})
 

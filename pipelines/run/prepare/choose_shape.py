@@ -18,6 +18,7 @@ from pipelines.data.formats import (
     prompt_formats,
     take_apart,
 )
+from pipelines.data.formats.row_shape import plugins_of
 from pipelines.run.prepare.preview import Preview
 from pipelines.settings.run_settings import RowSettings, Turns
 
@@ -26,7 +27,8 @@ def preview_of(rows: RowSettings, sample: Sequence[object], *, unanswered: bool 
     """A sample, read as the settings say or as it shows itself. Raises a `UserError` if no shape fits."""
     own_columns = own_columns_of(rows, unanswered=unanswered)
     shape = shape_of(rows, own_columns, sample, unanswered=unanswered)
-    row_shape = RowShape(shape.name, rows.turns.value, own_columns, tuple(rows.columns.items()), unanswered)
+    columns, plugins = tuple(rows.columns.items()), plugins_of(shape.name, unanswered)
+    row_shape = RowShape(shape.name, rows.turns.value, own_columns, columns, unanswered, plugins=plugins)
     requests = [row_shape.requests(row) for row in sample]
     # Decided once for the corpus, and part of its identity: row by row, a text that quotes a dialogue would be taken apart.
     if is_written_out(requests):

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from actors.errors import OutputError, SettingsError
-from actors.reward_model import resolve_model
+from actors.reward_model import families, resolve_model
+from actors.settings.same_plugin import find
 from pipelines.data import storage
 from pipelines.data.formats import RowShape
 from pipelines.data.storage import error_text
@@ -51,6 +52,8 @@ def reopen(folder: str, manifest: Manifest, engines: RescoreEngineSettings) -> R
     Reads no input file: parts hold the input's rows. Raises `SettingsError` if the folder isn't of `score`, `OutputError`,
     naming the differences, if the model or the settings aren't those of the run, and `ModelError`.
     """
+    if plugin := manifest.identity.get("family_plugin"):  # before the settings, whose model is unknown without it
+        find(families(), manifest.identity["family"], plugin)
     settings = _with_engines(_settings(folder), engines)
     model = resolve_model(
         settings.model, settings.render, settings.corpus.turns is Turns.ALL, settings.engine.tensor_parallel

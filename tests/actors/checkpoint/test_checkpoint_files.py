@@ -83,6 +83,7 @@ def test_a_broken_config_is_refused(folder: Path) -> None:
     ("model", "says"),
     [
         ("exact-mach", r"a tiny-\* model, or a verifier: exact-match, .*text-similarity\. Did you mean 'exact-match'\?$"),
+        ("exact-match", "exact-match is a verifier: code without a checkpoint, which takes no GPU"),
         ("./no-such-folder", r"there is no model folder \./no-such-folder; .*text-similarity\.$"),
         ("tiny-nothing", r"there is no built-in model 'tiny-nothing'; .*\. Assay's repository has more than its package$"),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from typing import Any
@@ -16,6 +17,7 @@ from actors.reward_model import families, resolve_model
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from actors.settings.verifier import VERIFIERS, VerifierSettings
+from pipelines.folders.run_folder.examples import Example
 from pipelines.settings.options import validate
 
 NO, BAD = Reason.NO_ANSWER, Reason.BAD_REFERENCE
@@ -47,10 +49,11 @@ def test_a_self_test_reads_its_examples_without_the_settings_of_a_run(
     name: str, settings: dict[str, Any], examples: int
 ) -> None:
     model = resolve_model(ModelSettings(model=name, verifier=VerifierSettings(**settings)), RenderSettings())
-    passed: list[str] = []
+    passed, doubts = list[str](), list[str]()
     with closing(start_engine(model, EngineSettings(engine="none"))) as engine:
-        self_test(model, engine, passed.append)
+        self_test(model, engine, passed.append, warned=doubts.append)
     assert len(passed) == examples
+    assert doubts == ([] if examples else [f"{name} has no golden: nothing was compared"])
 
 
 def test_the_names_in_the_settings_are_the_families() -> None:
@@ -315,3 +318,31 @@ def test_a_library_that_isnt_installed_is_named_with_its_extra(monkeypatch: pyte
         ModelError, match=r'math-equal needs math-verify, which isn\'t installed: pip install "assay\[math\]"'
     ):
         resolve_model(ModelSettings(model="math-equal"), RenderSettings())
+
+
+class Raising(Verifier):
+    """A plug-in's, which returns or raises what it is asked about."""
+
+    name = "raising"
+    summary = "raises"
+
+    def compare(self, answer: str, reference: str) -> Any:
+        values: dict[str, Any] = {"none": None, "text": "0.5", "pair": (1.0, "why"), "right": True}
+        return values[answer]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("x", "KeyError: 'x'"),
+        ("none", "TypeError: .*NoneType"),
+        ("text", "TypeError: .*str"),
+        ("pair", "TypeError: .*tuple"),
+    ],
+)
+def test_what_a_verifier_raises_is_said(answer: str, says: str) -> None:
+    score = Raising().verify((answer, "reference"))
+    assert (score.reason, score.reward) == (Reason.ENGINE_REFUSED, None)
+    assert re.fullmatch(f"raising raised {says}.*", score.detail)
+    assert Example.of("c:0", "final", score, with_text=False).detail == score.detail
+    assert Raising().verify(("right", "reference")).reward == 1.0

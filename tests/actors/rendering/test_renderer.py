@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from actors.checkpoint.checkpoint_files import Checkpoint, locate
 from actors.contracts.family import Question
 from actors.errors import ModelError, SettingsError
-from actors.records import Message, Reason, RenderedRequest, ScoreRequest
+from actors.records import Message, Reason, RenderedRequest, Role, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families, resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings, TooLong
@@ -637,6 +637,13 @@ def words_tokenizer() -> Any:
 def test_a_template_without_the_beginning_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
     with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it 0 times"):
+        renderer(path)
+
+
+def test_a_family_that_writes_no_beginning_itself_is_told_of_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
+    monkeypatch.setattr(type(families()["scalar"]), "roles", frozenset((Role.USER, Role.ASSISTANT)))
+    with pytest.raises(ModelError, match=r"and the family scalar, whose `begins` says how often its .* writes it 0 times"):
         renderer(path)
 
 

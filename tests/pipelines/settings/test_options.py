@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pandas
 import pytest
 from click.testing import CliRunner
 
@@ -221,3 +222,9 @@ def test_a_recipe_in_a_store_is_read() -> None:
     assert read_recipe(path).steps == {"filter": settings}
     with pytest.raises(SettingsError, match=r"the recipe memory://recipes/none\.yaml can't be read: .*none\.yaml"):
         read_recipe("memory://recipes/none.yaml")
+
+
+@pytest.mark.parametrize("rows", [[{"prompt": "p", "response": "r"}], pandas.DataFrame({"prompt": ["p"]})])
+def test_rows_in_place_of_files_are_refused_with_what_takes_them(rows: Any) -> None:
+    with pytest.raises(SettingsError, match=r"inputs: no files; give rows as ray\.data\.from_pandas"):
+        build(ScoreSettings, {**NEEDED, "inputs": rows})

@@ -459,3 +459,28 @@ def test_a_user_hears_what_was_found_and_why() -> None:
     rows = [*[CHAT] * 48, None, {"messages": None}]
     assert explain_detection(detect(rows), rows) == "messages: 48 of 50 rows have `messages`, a list of {role, content}"
     assert explain_detection(SHAPES["messages"], []) == "messages: there are no rows to look at"
+
+
+def _raising(row: Any) -> Any:
+    return row["ticket"]
+
+
+def test_a_plugins_shape_that_raises_harms_its_own_rows_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    chats = [chat(user("q"), reply("a"))] * 3
+    shape = Shape("ticket", "tickets", "`ticket`", _raising, _raising)
+    monkeypatch.setattr(SHAPES, "_loaded", ({**SHAPES, "ticket": shape}, {"ticket": "acme 0.1"}))
+    assert detect(chats).name == "messages"
+    assert [record.getMessage() for record in caplog.records] == [
+        "the shape ticket of acme 0.1 raised KeyError: 'ticket'; it fits no such row"
+    ]
+    (rejected,) = requests(shape, {"id": 1}).rejected
+    assert (rejected.reason, rejected.detail) == (
+        Reason.SHAPE_FAILED,
+        "the shape ticket of acme 0.1 raised KeyError: 'ticket'",
+    )
+    monkeypatch.setattr(SHAPES, "_loaded", ({**SHAPES, "ticket": shape}, {}))  # ours: our fault
+    for fails in (lambda: detect(chats), lambda: requests(shape, {"id": 1})):
+        with pytest.raises(KeyError):
+            fails()

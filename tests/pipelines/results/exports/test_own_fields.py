@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from actors.errors import OutputError, SettingsError
 from pipelines.cli.plain_console import show
 from pipelines.cli.report import export_report
 from pipelines.data.formats import OwnColumns, RowShape
 from pipelines.folders.run_folder.carried_columns import scalar_column
 from pipelines.results.exports.export_counts import ExportSummary
-from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.results.exports.trainer_format import PairFormat
+from pipelines.results.exports.trainers import FORMATS, PAIR_FORMATS, RESPONSE_FORMATS
 from tests.support import exports
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import lines, settings, write
@@ -210,3 +212,40 @@ def test_a_pair_of_two_rows_has_no_value_that_differs_and_it_is_counted(tmp_path
     (row,) = rows_in(tmp_path / "pairs")
     assert (row.get("a"), row["b"]) == (None, [1])
     assert summary.left_fields == {"a: the rows of a pair differ in it": 1}
+
+
+def add_format(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], reserved: str, version: str = "0.1") -> None:
+    """A plug-in's format of pairs."""
+    form = PairFormat(name="acme", about="", source="", reserved=tuple(reserved), rows=lambda pair: iter([row]))
+    for formats in (FORMATS, PAIR_FORMATS):
+        monkeypatch.setattr(formats, "_loaded", ({**formats, "acme": form}, {"acme": f"acme {version}"}))
+
+
+@pytest.mark.parametrize(
+    ("row", "reserved", "says"),
+    [
+        ({"q": "x", "id": "mine"}, "q", "--for acme: `reserved` lacks 'id' of its rows"),
+        ({"q": {"weights": [1.0, math.nan]}}, "q", "--for acme: its row has a NaN or an infinity"),
+        ({"q": -math.inf}, "q", "--for acme: its row has a NaN or an infinity"),
+    ],
+)
+def test_a_format_whose_rows_a_field_or_json_would_change_is_refused(
+    row: dict[str, Any], reserved: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = judged_corpus(tmp_path / "in", [{"prompt": "p", "chosen": "a", "rejected": "b", "id": 8}], [[1.0, 0.0]], SIDES)
+    add_format(monkeypatch, row, reserved)
+    with pytest.raises(SettingsError, match=says):
+        pair(folder, tmp_path / "pairs", trainer="acme")
+
+
+def test_pairs_of_an_older_version_of_a_plugin_are_no_newer_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = judged_corpus(tmp_path / "in", [{"prompt": "p", "chosen": "a", "rejected": "b"}], [[1.0, 0.0]], SIDES)
+    add_format(monkeypatch, {"q": "old"}, "q")
+    pair(folder, tmp_path / "pairs", trainer="acme")
+    pair(folder, tmp_path / "pairs", trainer="acme")
+    add_format(monkeypatch, {"q": "new"}, "q", "0.2")
+    with pytest.raises(OutputError, match="--overwrite replaces it"):
+        pair(folder, tmp_path / "pairs", trainer="acme")
+    pair(folder, tmp_path / "pairs", trainer="acme", overwrite=True)
+    assert rows_in(tmp_path / "pairs") == [{"q": "new"}]
+    assert exports.document(tmp_path / "pairs", "pairs")["settings"]["trainer_plugin"] == "acme 0.2"

@@ -12,10 +12,10 @@ import pytest
 import ray
 
 import assay
-from actors.errors import OutputError, SourceError
-from actors.records import Reading, Score
+from actors.errors import OutputError, SettingsError, SourceError
+from actors.records import Reading, Reason, Score
 from pipelines.data.corpus.corpus_files import Range
-from pipelines.data.formats import SHAPES, Shape
+from pipelines.data.formats import SHAPES, RowShape, Shape
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.member_runs import folder_of
@@ -232,3 +232,18 @@ def test_prompts_of_several_shapes_are_sampled_into_a_folder(tmp_path: Path) -> 
     assert summary.scored.shapes == {"messages": 1, "prompt": 1, "sharegpt": 1}
     contexts = {candidate.row: candidate.context[-1].content for candidate in candidates_in(output)}
     assert sorted(contexts.values()) == ["Hi", "What is 1 + 2?", "What is 2 + 2?"]
+
+
+def test_a_shape_of_a_plugin_is_read_by_the_version_of_the_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, other = chat("q", "a"), {"prompt": "q", "response": "a"}
+    add_shape(monkeypatch, "rival", replace(SHAPES["messages"], name="rival"))
+    identity_of = {"turns": "final", "own_columns": None, "written_out": False}
+    alone = RowShape.read({"shape": "rival", "shape_plugin": "rivals 1.0", **identity_of}, unanswered=False)
+    mixed = RowShape.read({"shape": "mixed", "shapes": {"rival": "rivals 1.0"}, **identity_of}, unanswered=False)
+    assert alone.requests(row).requests
+    assert mixed.requests(row).rejected[0].reason is Reason.TWO_SHAPES
+    assert RowShape("mixed").requests(row).requests, "a run that began without the plug-in goes on without it"
+    for shape, version in ((alone, "1.1"), (mixed, "1.1"), (mixed.of_row("rival"), "0.9")):
+        later = replace(shape, plugins=(("rival", f"rivals {version}"),))
+        with pytest.raises(SettingsError, match=rf"rival is of rivals {version} where the run began, and of rivals 1\.0 on"):
+            later.requests(other)

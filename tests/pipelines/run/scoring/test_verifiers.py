@@ -113,7 +113,7 @@ def test_a_plan_needs_no_gpu(tmp_path: Path) -> None:
 
 def test_an_engine_of_none_is_for_verifiers_alone(tmp_path: Path) -> None:
     with pytest.raises(
-        SettingsError, match=r"--engine none is for verifiers \(exact-match, grader, .* tiny-scalar has weights"
+        SettingsError, match=r"--engine none is for verifiers \(exact-match, grader, .* tiny-scalar is none of these"
     ):
         settings(tmp_path, tmp_path / "out", model="tiny-scalar", engine="none")
 

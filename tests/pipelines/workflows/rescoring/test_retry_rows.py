@@ -280,3 +280,15 @@ def token(text: str) -> int:
 
     (number,) = AutoTokenizer.from_pretrained("tiny_models/attributes").encode(text, add_special_tokens=False)
     return int(number)
+
+
+def test_a_folder_of_a_plugin_that_isnt_installed_is_refused_by_its_name(folder: Path) -> None:
+    document = json.loads((folder / "manifest.json").read_text())
+    document["identity"] |= {"family": "acme-units", "family_plugin": "acme-assay 0.1"}
+    (folder / "manifest.json").write_text(json.dumps(document))
+    recipe = (
+        (folder / "recipe.yaml").read_text().replace("tiny-scalar", "acme-units").replace("engine: fake", "engine: none")
+    )
+    (folder / "recipe.yaml").write_text(recipe)
+    with pytest.raises(SettingsError, match=r"acme-units is of acme-assay 0.1 .* not installed .* install acme-assay 0.1"):
+        again(folder)
