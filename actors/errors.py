@@ -4,6 +4,7 @@
     +-- UserError             the command can't be carried out as given; the message says what to do (exit code 2)
     |   +-- SettingsError     a value, or a combination of values, that isn't allowed
     |   +-- SourceError       an input that is missing, unreadable or of no known shape
+    |   |   `-- DamagedSource   its bytes are wrong: every read of it fails
     |   +-- OutputError       a folder that can't take this run
     |   +-- ModelError        a model that isn't a reward model Assay can read
     |   +-- EndpointError     an endpoint that can't be asked as it is given: its address, the key, a name, settings
@@ -48,6 +49,10 @@ class SourceError(UserError):
 
     A whole input, never a row: a bad row is a score with a reason.
     """
+
+
+class DamagedSource(SourceError):
+    """An input whose bytes are wrong: unlike a storage that doesn't answer, no later read does better."""
 
 
 class OutputError(UserError):

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,17 @@ def write(path: Path, data: bytes) -> Path:
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
     """The files behind paths, globs and folders, without what is left out."""
     return find_corpus(inputs, first_index).files
+
+
+def damaged_parquet(path: Path, rows: Sequence[Mapping[str, Any]], damage: slice, group: int = 0) -> InputFile:
+    """A Parquet file with ten rows in a row group, of which one has zeros in a slice of its first page's bytes."""
+    pq.write_table(pa.Table.from_pylist(list(rows)), path, row_group_size=10, compression="zstd", use_dictionary=False)
+    start = pq.read_metadata(path).row_group(group).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    place = slice(start + damage.start, start + damage.stop)
+    content[place] = bytes(damage.stop - damage.start)
+    path.write_bytes(content)
+    return find([str(path)])[0]
 
 
 def settings(inputs: Path | Sequence[Path], output: Path, **options: Any) -> ScoreSettings:

@@ -12,11 +12,12 @@ _SAMPLE_LINES = 20  # one broken line at the start of a file says nothing of the
 _SHOWN_BYTES, _MOST_KEYS = 60, 5  # in messages
 _MARK = b"\xef\xbb\xbf"  # UTF-8's byte-order mark, which Windows writes
 _SPACE = " \t\r\n,\ufeff"
+IS_PARQUET = "is a Parquet file: name it .parquet"
 # What isn't text, by its first bytes.
 _BINARY = {
     b"\x1f\x8b": "is compressed with gzip: name it .jsonl.gz",
     b"\x28\xb5\x2f\xfd": "is compressed with zstd: name it .jsonl.zst",
-    b"PAR1": "is a Parquet file: name it .parquet",
+    b"PAR1": IS_PARQUET,
     b"PK\x03\x04": "is a zip archive: unpack it",
 }
 # Keys under which documents hold their rows, and that no row has for a list of objects.

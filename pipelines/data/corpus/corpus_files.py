@@ -9,21 +9,23 @@ import shlex
 import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actors.errors import SourceError
+from actors.errors import DamagedSource, SourceError
 from pipelines.data import storage
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.beginnings import Beginning, Layout, look_at
+from pipelines.data.corpus.beginnings import IS_PARQUET, Beginning, Layout, look_at
 from pipelines.data.storage import RESTORE, FileStatus, error_text, is_remote, written_to
 from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tag_in, tagged
+from pipelines.data.storage.object_store import BLOCK_BYTES
+from pipelines.data.storage.patience import is_of_storage
 
 _SEEN_BYTES = 1024  # of a compressed file that can't be unpacked
 _UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
@@ -193,6 +195,29 @@ def _status(path: str) -> FileStatus:
         raise SourceError(f"{path} can't be read: {error_text(error)}") from error
 
 
+@contextmanager
+def opened(file: InputFile, block_bytes: int = BLOCK_BYTES) -> Iterator[IO[bytes]]:
+    """Open a file for reading, as `storage.open_read`. Raises what fails in the block as `unreadable`."""
+    try:
+        with storage.open_read(file.path, file.size, block_bytes) as stream:
+            yield stream
+    except MemoryError:  # before the others, since Arrow's is an `ArrowException` as well
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(file, error) from error
+
+
+def unreadable(file: InputFile, error: Exception, place: str = "") -> SourceError:
+    """A `DamagedSource`, unless the storage gave the error. In one line, by which the driver knows a worker's error."""
+    problem = f"{file.path} can't be read to its end: {' '.join(str(error).split())}{place}"
+    if isinstance(error, OSError) and is_of_storage(error):
+        return SourceError(problem)
+    advice = "It is damaged, or has a form that Arrow doesn't read: fetch it again, write it anew, or leave it out"
+    if file.kind.compression is not None:
+        advice = damage_advice(file.kind.compression)
+    return DamagedSource(f"{problem}. {advice}; then start with --overwrite, or into another folder")
+
+
 def kind_of(path: str) -> FileKind | None:
     """The kind that a path's extension names; None for one that isn't read.
 
@@ -276,7 +301,7 @@ def _inspect_unopened(path: str, listed: FileStatus | None, earlier: InputFile |
     if earlier is not None and (earlier.size, earlier.fingerprint) == (listed.size, mark):
         return Inspected(replace(earlier, modified=listed.modified))
     kind = kind_of(path)
-    if kind in (None, FileKind.ARRAY, FileKind.PARQUET):
+    if kind in (None, FileKind.ARRAY, FileKind.PARQUET) or (kind.compression and not listed.size):
         return None
     extent = listed.size if kind is FileKind.JSONL else None
     return Inspected(InputFile(0, "", path, kind, listed.size, mark, extent, listed.modified))
@@ -349,10 +374,14 @@ def _unpack_beginning(path: str, size: int, compression: str) -> bytes:
     """
     with storage.open_read(path, size) as stream:
         start = stream.read(_SEEN_BYTES)
+        if not start:  # as a full disk or a failed upload leaves it; Arrow would unpack it to no lines
+            raise SourceError(f"{path} is empty, as no file of {compression} is: fetch it again, or leave it out")
         stream.seek(0)
         try:
             return bytes(pa.CompressedInputStream(stream, compression).read(_UNPACKED_BYTES))
         except OSError as error:
+            if is_of_storage(error):
+                raise
             read_to = f"can't be read to its end: {error_text(error)} (it has {size:,} bytes on disk)"
             problem = f"{read_to}. {damage_advice(compression)}"
             if not start.startswith(_MAGIC[compression]):
@@ -377,18 +406,21 @@ def _look_at_start(status: FileStatus, count: int) -> Beginning | None:
 
 def _parquet_footer(status: FileStatus) -> pq.FileMetaData:
     try:
-        return parquet_metadata(status.path, status.size)
+        with storage.open_read(status.path, status.size, _START_BYTES) as stream:
+            return pq.read_metadata(stream)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
         beginning = _look_at_start(status, _START_BYTES)
         problem = beginning.problem if beginning is not None and beginning.layout is Layout.OTHER else ""
+        if problem == IS_PARQUET:  # by its mark: it was cut off, and the footer is gone
+            problem = ""
         reason = problem or f"isn't a valid Parquet file: {str(error).rstrip('.')}; fetch it again"
         raise SourceError(f"{status.path} {reason}, or leave it out") from error
 
 
-def parquet_metadata(path: str, size: int) -> pq.FileMetaData:
-    """The footer of a Parquet file of a size in bytes. Raises `OSError`, and `ValueError` if it isn't one."""
+def parquet_metadata(file: InputFile) -> pq.FileMetaData:
+    """The footer of a Parquet file. Raises `SourceError`, also if it isn't one any more."""
     # Footers of up to 64 KiB come with the first request; the default block of 4 MiB would read rows for nothing.
-    with storage.open_read(path, size, _START_BYTES) as stream:
+    with opened(file, _START_BYTES) as stream:
         return pq.read_metadata(stream)
 
 

@@ -17,11 +17,11 @@ from typing import IO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actors.errors import SourceError
+from actors.errors import DamagedSource
 from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, damage_advice, status_before
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, opened, status_before, unreadable
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 
@@ -136,7 +136,7 @@ def bytes_per_position(file: InputFile) -> float:
 
     For progress and estimates of files of which only reading tells the extent.
     """
-    with open_read(file.path, file.size) as stream:
+    with opened(file) as stream:
         if file.kind is FileKind.ARRAY:
             elements = itertools.islice(_cut_values(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
             sizes = [len(element or b"") + 2 for element in elements]
@@ -156,7 +156,7 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
         with open_read(file.path, file.size) as stream:
             if unit.range is None or unit.range.start == 0:  # of a store's files none may have been opened before
                 if problem := lfs_problem(stream.read(_SEEN_BYTES)):
-                    raise SourceError(f"{file.path} {problem}")
+                    raise DamagedSource(f"{file.path} {problem}")
                 stream.seek(0)
             if file.kind is FileKind.ARRAY:
                 yield from _values(stream, max_record_bytes, file.extent)
@@ -169,13 +169,8 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
                     position = row.end
                     yield row
     except OSError as error:
-        damaged = ""
-        if file.kind.compression:
-            damaged = (
-                f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). "
-                f"{damage_advice(file.kind.compression)}; then start with --overwrite, or into another folder"
-            )
-        raise SourceError(f"{file.path} can't be read to its end: {error}{damaged}") from error
+        place = f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk)"
+        raise unreadable(file, error, place if file.kind.compression else "") from error
 
 
 def _json_tables(unit: Unit, rows: Iterator[RawRow]) -> Iterator[tuple[pa.Table, int]]:
@@ -325,7 +320,7 @@ def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, boo
 def _parquet_tables(unit: Unit) -> Iterator[tuple[pa.Table, int]]:
     assert unit.range is not None  # `cut` gives one, since the extent of a Parquet file is known
     start = unit.range.start
-    with open_read(unit.file.path, unit.file.size) as stream, pq.ParquetFile(stream) as parquet:
+    with opened(unit.file) as stream, pq.ParquetFile(stream) as parquet:
         schema = without_views(parquet.schema_arrow)
         for batch in _batches(parquet, unit.range):
             plain = batch if schema == parquet.schema_arrow else batch.cast(schema)

@@ -106,8 +106,8 @@ def _row_ranges(file: InputFile, gaps: Iterable[Range], unit_bytes: int) -> Iter
 def row_groups(file: InputFile) -> list[Range]:
     """The ranges of rows of a Parquet file's row groups that have any.
 
-    Raises `OSError`, and `ValueError` if the file isn't Parquet any more. One small read: the footer.
+    Raises `SourceError`, also if the file isn't Parquet any more. One small read: the footer.
     """
-    metadata = parquet_metadata(file.path, file.size)
+    metadata = parquet_metadata(file)
     ends = itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
     return [Range(start, end) for start, end in itertools.pairwise((0, *ends)) if start < end]

@@ -4,6 +4,7 @@ A file is written with one put, which is complete or absent. Of two writers that
 where the store supports conditional puts.
 """
 
+import errno
 import glob
 import io
 import tempfile
@@ -65,7 +66,7 @@ class _RangeReader(io.RawIOBase):
         content = bytes(patiently(self._system.cat_file)(self._inner, start=start, end=end))
         # Stores answer a range beyond the end with what there is, which would read as the end of a complete file.
         if len(content) != end - start:
-            raise OSError(f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
+            raise OSError(errno.EIO, f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
         return content
 
 

@@ -94,7 +94,7 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
                 if is_outage(error) and waited_s >= patience.seconds and patience.check is not None:
                     raise RunStopped(f"a store hasn't answered for {waited_s:.0f} s: {error}") from error
                 if not is_outage(error) or waited_s >= patience.seconds:
-                    if isinstance(error, OSError):
+                    if isinstance(error, OSError) and is_of_storage(error):  # gcsfs' 403 would look like a decoder's
                         raise
                     raise OSError(str(error) or type(error).__name__) from error
             # With jitter, or hundreds of requests that failed together would all come back in the same moment.
@@ -104,6 +104,11 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
                 patience.check()
 
     return wrapper
+
+
+def is_of_storage(error: OSError) -> bool:
+    """Whether an error is of a disk or a store, by its number, cause or class: those of Arrow's decoders have none."""
+    return error.errno is not None or error.__cause__ is not None or type(error) is not OSError
 
 
 def is_outage(error: BaseException) -> bool:

@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, is_utf8
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, is_utf8, opened
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import RECORD, RESERVED
-from pipelines.data.storage import open_read
 
 
 def carried_columns(
@@ -163,7 +162,7 @@ def _takes(kind: pa.DataType, other: pa.DataType) -> bool:
 def _parquet_columns(file: InputFile, schema: pa.Schema | None = None) -> pa.Schema:
     """The columns of a Parquet file, which is opened unless its schema is given. Raises `SourceError` for wrong names."""
     if schema is None:
-        with open_read(file.path, file.size) as stream:
+        with opened(file) as stream:
             schema = pq.read_schema(stream)
     # Such as what pandas leaves there, which differs between files of equal columns.
     schema = schema.remove_metadata()

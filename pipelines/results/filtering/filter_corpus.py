@@ -22,6 +22,7 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from actors.text.visible import code
 from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import FILTER
 from pipelines.data.storage.lease import check_held, lease, ticket
 from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.columns import REWARD, Columns
@@ -73,6 +74,8 @@ def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: 
     with ExitStack() as stack, workers(len(groups)) as pool:
         for folder in folders:
             stack.enter_context(lease(folder))
+        folders = _unfinished(settings, corpus)
+        for folder in folders:
             output_folder.check_free(folder, settings.overwrite)
         step = FilterStep(corpus.responses, corpus.manifest.columns, evaluator)
         chosen, selection = None, None
@@ -86,7 +89,7 @@ def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: 
             counted = sum(_run_pass(pool, step, chosen, dict(enumerate(groups))).values(), FilterSummary())
             if not folders:
                 return _audit(settings, corpus, counted, selection)
-        targets = _targets(settings, corpus.manifest)
+        targets = tuple(target for target in _targets(settings, corpus.manifest) if target.folder in folders)
         outputs = _plan_outputs(settings, corpus, counted)
         documents = {target.folder: _document(settings, corpus, target, outputs, selection) for target in targets}
         written = _write_outputs(pool, replace(step, targets=targets), chosen, outputs, documents)
@@ -168,15 +171,23 @@ def read_finished_filter(settings: FilterSettings) -> FilterSummary | None:
 
     Complete means: by the same settings and labels, the same run and the same parts, in all of its folders.
     """
-    if settings.overwrite or settings.output is None:
+    if settings.output is None or _unfinished(settings):
         return None
+    document = FILTER.read(storage.absolute(settings.output))
+    return FilterSummary.read(document["summary"]) if document else None
+
+
+def _unfinished(settings: FilterSettings, corpus: OpenedCorpus | None = None) -> list[str]:
+    """The folders that aren't complete. A kill between the commits of two leaves one so, which stays as it is."""
+    folders = _folders(settings)
+    if settings.overwrite:
+        return folders
     try:
-        corpus = open_scored(settings.scored, "filter", partial=settings.partial)
+        corpus = corpus or open_scored(settings.scored, "filter", partial=settings.partial)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
-        return None
-    document, source = _recorded(settings), (corpus.manifest.fingerprint, corpus.made_of)
-    summaries = [output_folder.read_finished(folder, document, *source) for folder in _folders(settings)]
-    return None if None in summaries else FilterSummary.read(summaries[0] or {})
+        return folders
+    made_from = _recorded(settings), corpus.manifest.fingerprint, corpus.made_of
+    return [folder for folder in folders if output_folder.read_finished(folder, *made_from) is None]
 
 
 def groups_of(entries: PartEntries) -> list[Group]:
@@ -235,7 +246,7 @@ def check_ahead(settings: FilterSettings, columns: Columns) -> None:
     """Raise a `UserError` if a filter can't be done with a corpus of such columns, which needn't exist yet."""
     check(settings)
     _check_columns(settings, columns)
-    for folder in _folders(settings):
+    for folder in _unfinished(settings):
         output_folder.check_free(folder, settings.overwrite)
 
 

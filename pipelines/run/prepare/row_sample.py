@@ -10,12 +10,11 @@ import pyarrow.parquet as pq
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, opened
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import BLANK, raw_rows
 from pipelines.data.corpus.units import Unit, row_groups
 from pipelines.data.formats import parse
-from pipelines.data.storage import open_read
 
 SAMPLE_ROWS = 1000
 _PLACES = 20  # places of the corpus at which rows are read: a field may be null in a file's first thousand rows
@@ -104,7 +103,7 @@ def _parquet_pieces(file: InputFile, places: int, most: int, reach: int) -> Iter
     places_each = math.ceil(places / max(len(chosen), 1))
     rows = max(1, min(most, int(_PLACE_BYTES / row_bytes)))
     reached = int(reach / row_bytes) // max(len(chosen), 1)
-    with open_read(file.path, file.size) as stream, pq.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False) as parquet:
+    with opened(file) as stream, pq.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False) as parquet:
         start = 0
         for number in range(parquet.num_row_groups):
             length = parquet.metadata.row_group(number).num_rows

@@ -21,19 +21,17 @@ from actors.text.counted import number_of
 from actors.workers.crash_ledger import EngineStarts
 from actors.workers.engine_process import alive_nodes
 from pipelines.run.runtime.progress import Progress
+from pipelines.run.runtime.session import PLACE_S, place_message
 
 _CHECK_EVERY_S = 5.0
 _REPORT_EVERY_S = 0.5  # Ray Data calls at every step, of which there are many a second
-_PLACE_S = 30.0  # on a busy machine, a process for which there is room takes up to 20 s to start
 # Wait before giving up: a new node may join within a minute, or an idle engine make room; a restart costs the start of all
 # engines.
 _GRACE_S = 60.0
 
 
 @contextlib.contextmanager
-def watch_first_worker(
-    ledgers: Sequence[Any], notify: Callable[[str], None], patience_s: float = _PLACE_S
-) -> Iterator[None]:
+def watch_first_worker(ledgers: Sequence[Any], notify: Callable[[str], None], patience_s: float = PLACE_S) -> Iterator[None]:
     """In the block, report once if Ray has started no worker process after a time: then its logs say why.
 
     Where all workers die at their start, Ray starts others for ever, and `EngineWatch` is never called.
@@ -123,8 +121,9 @@ class EngineWatch(ExecutionCallback):
         self._are_ready = all(start.at is not None for start in starts)
         if self._are_ready:
             self._report_once("ready", "the first engine is ready; waiting for the first part")
-        elif not any(start.engines for start in starts) and now - self._began_at >= _PLACE_S:
-            self._report_once("place", self._missing_place())
+        elif not any(start.engines for start in starts) and now - self._began_at >= PLACE_S:
+            needed = f"{number_of(self._gpus, 'GPU')} and half a CPU" if self._gpus else "half a CPU"
+            self._report_once("place", place_message(f"Ray to start the first engine, which takes {needed}"))
 
     def _report_once(self, event: str, text: str) -> None:
         if event not in self._reported:
@@ -136,14 +135,6 @@ class EngineWatch(ExecutionCallback):
         nodes = {alive["NodeID"]: alive["NodeName"] for alive in ray.nodes() if alive["Alive"]}  # type: ignore[no-untyped-call]
         gpus = number_of(self._gpus, "GPU") if self._gpus else ""
         return "".join(f" on {place}" for place in (gpus, nodes.get(node) if len(nodes) > 1 else "") if place)
-
-    def _missing_place(self) -> str:
-        needed = f"{number_of(self._gpus, 'GPU')} and half a CPU" if self._gpus else "half a CPU"
-        free = ray.available_resources()  # type: ignore[no-untyped-call]
-        return (
-            f"waiting for Ray to start the first engine, which takes {needed}; free are {free.get('GPU', 0):g} GPUs and "
-            f"{free.get('CPU', 0):g} CPUs of the cluster"
-        )
 
     def _report_events(self) -> None:
         self._report_restarts()

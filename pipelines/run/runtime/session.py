@@ -23,6 +23,7 @@ from pipelines.run.runtime.private_ray.ray_start import start_ray
 # Prefixes of Ray Data's threads that call Ray: the one that executes a dataset, and the one that fetches its output.
 _THREADS = ("StreamingExecutor-", "iter_threaded")
 _THREADS_END_S = 30.0
+PLACE_S = 30.0  # until it is said what is waited for: on a busy machine, a process with room takes up to 20 s to start
 _stop_requested = threading.Event()
 
 
@@ -104,6 +105,12 @@ def _init_quietly() -> None:
     with _quiet_core():
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+def place_message(what: str) -> str:
+    """What Ray's queue is waited for, and what is free on the cluster."""
+    free = ray.available_resources()  # type: ignore[no-untyped-call]
+    return f"waiting for {what}; free are {free.get('GPU', 0):g} GPUs and {free.get('CPU', 0):g} CPUs of the cluster"
 
 
 def _end_executions() -> None:

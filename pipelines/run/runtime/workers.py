@@ -3,6 +3,7 @@
 For a single task, starting Ray would take longer than the task.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,8 @@ import ray
 
 from actors.errors import AssayError, RunStopped
 from pipelines.data.storage.lease import Ticket, tickets
-from pipelines.run.runtime.session import ray_session
+from pipelines.run.runtime.screens import screen
+from pipelines.run.runtime.session import PLACE_S, place_message, ray_session
 
 _TASKS = 1000
 """Maximum tasks submitted to Ray at a time. They queue there for CPUs, and an autoscaler sees the demand."""
@@ -46,6 +48,8 @@ class OnRay(Workers):
     this process (Ray 2.60: "Tried to complete task that was not pending", a failed check in its task_manager.cc).
     """
 
+    _has_waited = False
+
     def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         task: Any = ray.remote(_run_while_held).options(name=getattr(function, "__name__", repr(function)))
         run_tickets = tickets()
@@ -54,16 +58,25 @@ class OnRay(Workers):
         try:
             for call in arguments:
                 if len(running) == _TASKS:
-                    done, running = ray.wait(running)
+                    done, running = self._wait(running)
                     yield from ray.get(done)
                 running.append(task.remote(run_tickets, function, *call))
             while running:
-                done, running = ray.wait(running)
+                done, running = self._wait(running)
                 yield from ray.get(done)
         except ray.exceptions.RayError as error:
             # A task's exception arrives inside of Ray's `RayTaskError`, as its cause.
             cause = getattr(error, "cause", None)
             raise (cause if isinstance(cause, AssayError) else RunStopped(f"a task failed: {error}")) from error
+
+    def _wait(self, running: list[Any]) -> tuple[list[Any], list[Any]]:
+        # As `ray.wait`. Says once that nothing comes: others may hold the CPUs of a cluster for hours.
+        done, running = ray.wait(running, timeout=None if self._has_waited else PLACE_S)
+        if done:
+            return done, running
+        self._has_waited = True
+        screen(sys.stderr).keep(place_message("the result of a task, which takes a CPU"))
+        return ray.wait(running)
 
 
 def _run_while_held(run_tickets: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:

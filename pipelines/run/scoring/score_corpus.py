@@ -26,6 +26,7 @@ from actors.engine.protocol import Task
 from actors.errors import (
     AssayError,
     AuditError,
+    DamagedSource,
     EndpointError,
     EnginesLost,
     ModelError,
@@ -73,7 +74,7 @@ from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 # Of an actor that died at its start, Ray passes on the text of a traceback alone. These find our own errors in it, by the
 # module that defines them; an error of `_NEVER_WORKS` would come again on every retry.
 _OURS = re.compile(r"^actors\.errors\.(\w+): (.+)$", re.MULTILINE)
-_NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "SettingsError": SettingsError}
+_NEVER_WORKS = {error.__name__: error for error in (DamagedSource, EndpointError, ModelError, SettingsError)}
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 # Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part.

@@ -327,6 +327,23 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
     assert refused.value.__cause__ is not refused.value, "whoever follows the causes would follow them for ever"
 
 
+def test_a_parquet_file_that_is_cut_off_is_told_so(tmp_path: Path) -> None:
+    corpus(tmp_path, "a.parquet", data=parquet(tmp_path / "whole.parquet", 100).read_bytes()[:-9])
+    with pytest.raises(SourceError, match=r"a\.parquet isn't a valid Parquet file: .*; fetch it again, or leave it out"):
+        find([str(tmp_path / "a.parquet")])
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.ndjson.zst"])
+def test_a_compressed_file_of_no_bytes_isnt_one_without_rows(tmp_path: Path, s3: Any, name: str) -> None:
+    corpus(tmp_path, name, data=b"")
+    s3.pipe_file(f"{BUCKET}/in/{name}", b"")  # whose size a listing gives, so that it needn't be opened
+    for folder in (str(tmp_path), f"{BUCKET}/in"):
+        with pytest.raises(SourceError, match=rf"{name} is empty, .*: fetch it again, or leave it out"):
+            find([folder])
+    corpus(tmp_path, name, data=packed(name, b""))
+    assert names(find([str(tmp_path)])) == [name]
+
+
 def test_of_many_files_that_cannot_be_read_twenty_are_named_and_the_others_counted(tmp_path: Path) -> None:
     corpus(tmp_path, *(f"{index:02}.parquet" for index in range(23)))
     with pytest.raises(SourceError) as refused:

@@ -1,6 +1,8 @@
 """Rows and their ranges: nothing of a file is lost, read twice or changed, however it is cut up and wherever it breaks."""
 
+import errno
 import gzip
+import io
 import itertools
 import json
 import os
@@ -20,7 +22,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.errors import SourceError
+from actors.errors import DamagedSource, RunStopped, SourceError
+from pipelines.data import storage
 from pipelines.data.corpus import corpus_files, readers
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.data.corpus.find_corpus import find_corpus
@@ -28,7 +31,7 @@ from pipelines.data.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, R
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.folders.run_folder.coverage import gaps
 from pipelines.run.prepare.resolve_run import block_bytes
-from tests.support.corpora import find
+from tests.support.corpora import damaged_parquet, find
 from tests.support.examples import examples
 from tests.support.object_store import BUCKET
 
@@ -225,6 +228,46 @@ def test_the_end_of_a_truncated_file_is_never_seen(tmp_path: Path, name: str) ->
     file = file_of(tmp_path / name, compress(b"{}\n" * 50_000)[:-3])
     with pytest.raises(SourceError):
         list(read(Unit(file, None), PLENTY, never))
+
+
+PARQUET_ROWS = [{"text": f"row {number} of {number * 7919}"} for number in range(20)]
+
+
+# The second lies in the header of the page, of which Arrow's message has two lines.
+@pytest.mark.parametrize("damage", [slice(60, 90), slice(0, 20)])
+def test_a_damaged_page_of_parquet_is_told_with_the_file_in_one_line(tmp_path: Path, damage: slice) -> None:
+    file = damaged_parquet(tmp_path / "x.parquet", PARQUET_ROWS, damage)
+    with pytest.raises(DamagedSource, match=rf"^{file.path} can't be read to its end: .*: fetch it again.* leave it out.*$"):
+        list(read(Unit(file, Range(0, 20)), PLENTY, never))
+    assert sum(table.num_rows for table in read(Unit(file, Range(10, 20)), PLENTY, never)) == 10
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.jsonl.gz"])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [(OSError(errno.EIO, "no answer"), SourceError), (RunStopped("no answer"), RunStopped)],
+    ids=["disk", "store"],
+)
+def test_what_a_storage_answers_isnt_taken_for_damage(
+    tmp_path: Path, name: str, answer: Exception, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "x.parquet":
+        pq.write_table(pa.Table.from_pylist(PARQUET_ROWS), tmp_path / name)
+    else:
+        (tmp_path / name).write_bytes(gzip.compress(b"{}\n" * 20))
+    (file,) = find([str(tmp_path / name)])
+
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if size == readers._SEEN_BYTES:
+                return b""
+            raise answer
+
+    for module in (readers, storage):
+        monkeypatch.setattr(module, "open_read", lambda path, size, *_: Failing(bytes(size)))
+    with pytest.raises(expected, match="no answer") as refusal:
+        list(read(Unit(file, Range(0, 20)), PLENTY, never))
+    assert not isinstance(refusal.value, DamagedSource)
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])

@@ -1,8 +1,9 @@
 """How work is divided among read tasks: bounded in number, whole, in order, and the same rows as file by file."""
 
 import itertools
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data import storage
-from pipelines.data.corpus import readers
+from pipelines.data.corpus import corpus_files, readers
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.data.corpus.readers import read, read_group
 from pipelines.data.corpus.units import Unit, cut, group, task_bytes
@@ -57,18 +57,18 @@ def test_a_file_of_many_row_groups_is_opened_once_for_each_unit_and_not_for_each
     rows = pa.table({"prompt": [f"{number} {'x' * 300}" for number in range(2000)]})
     pq.write_table(rows, tmp_path / "x.parquet", row_group_size=2, compression="none", use_dictionary=False)
     (file,) = find([str(tmp_path / "x.parquet")])
-    opened: list[str] = []
+    paths: list[str] = []
 
-    def open_read(path: str, size: int, **options: Any) -> IO[bytes]:
-        opened.append(path)
-        return storage.open_read(path, size, **options)
+    def opened(file: InputFile) -> AbstractContextManager[IO[bytes]]:
+        paths.append(file.path)
+        return corpus_files.opened(file)
 
-    monkeypatch.setattr(readers, "open_read", open_read)
+    monkeypatch.setattr(readers, "opened", opened)
     units = cut(file, [Range(0, file.extent or 0)], (), file.size // 4)
     assert len(units) == 5  # each ends where a group does, so the last one holds what the others had no place for
     tables = list(read_group(units, MB, lambda file, extent: None))
     assert pa.concat_tables(tables).select(["prompt"]).equals(rows)
-    assert len(opened) == 5
+    assert len(paths) == 5
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["local", "store"])

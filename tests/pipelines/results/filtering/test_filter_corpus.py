@@ -410,6 +410,29 @@ def test_a_filter_that_is_killed_while_it_clears_its_folders_takes_nothing_of_an
         assert files(out) == files(tmp_path / "calm")
 
 
+def test_a_filter_that_is_killed_between_the_commits_of_its_folders_goes_on_with_the_second(
+    four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, rest = tmp_path / "kept", tmp_path / "rest"
+    finish = output_folder.finish
+
+    def finish_or_die(folder: str, *more: Any, **named: Any) -> None:
+        (_dies if folder == str(rest) else finish)(folder, *more, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(output_folder, "finish", finish_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            run(four, "reward > 0", kept, rest=str(rest))
+    before = {path: path.stat().st_ino for path in (*kept.iterdir(), rest / "rest-00000.jsonl") if path.is_file()}
+    with pytest.raises(OutputError, match=r"holds what .* gave; --overwrite replaces it"):
+        run(four, "reward > 1", kept, rest=str(rest))
+    ahead = FilterSettings(scored=four, where="reward > 0", output=str(kept), rest=str(rest))
+    filter_corpus.check_ahead(ahead, open_scored(four, "filter").manifest.columns)  # of a recipe that is run again
+    summary = run(four, "reward > 0", kept, rest=str(rest))
+    assert filter_corpus.read_finished_filter(ahead) == summary
+    assert {path: path.stat().st_ino for path in before} == before, "what was complete is left as it is"
+
+
 def _dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 

@@ -50,7 +50,7 @@ def test_a_resumed_run_has_files_and_columns_without_opening_a_footer(
     def refuse(*_: Any) -> Any:
         raise AssertionError("a file of the earlier session was opened for its columns")
 
-    monkeypatch.setattr(carried_columns, "open_read", refuse)
+    monkeypatch.setattr(carried_columns, "opened", refuse)
     again = resolve(run)
     assert again.files == first.files
     assert again.preparation.columns == first.preparation.columns

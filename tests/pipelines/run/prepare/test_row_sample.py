@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import Rejected
+from actors.errors import DamagedSource, Rejected
 from pipelines.data.corpus.corpus_files import limit_files
 from pipelines.run.prepare.row_sample import SAMPLE_ROWS, read_sample
-from tests.support.corpora import find
+from tests.support.corpora import damaged_parquet, find
 
 MOST = 2**26
 
@@ -46,6 +46,12 @@ def test_of_many_files_twenty_are_looked_at_that_lie_apart(tmp_path: Path) -> No
     assert [index // 3 for index in read] == list(range(20))
     assert {index % 2 for index in read} == {0, 1}, "files of two kinds may take turns"
     assert places(tmp_path) == read, "the same in every session"
+
+
+def test_a_damaged_page_in_the_sample_is_told_with_the_file(tmp_path: Path) -> None:
+    file = damaged_parquet(tmp_path / "c.parquet", [{"at": str(number)} for number in range(100)], slice(20, 50))
+    with pytest.raises(DamagedSource, match=r"c\.parquet can't be read to its end: .*: fetch it again"):
+        read_sample([file], MOST)
 
 
 @pytest.mark.parametrize("groups", [1, 3, 40])

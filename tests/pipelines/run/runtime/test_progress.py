@@ -376,7 +376,7 @@ def test_a_run_without_a_place_for_its_engine_says_what_it_takes_and_what_is_fre
     watching = watch(ray.remote(Ledger).options(num_cpus=0).remote(3), noted.append, 2)
     step(watching)
     assert noted == [], "a process takes a moment to start"
-    monkeypatch.setattr("pipelines.run.runtime.lost_engines._PLACE_S", 0.0)
+    monkeypatch.setattr("pipelines.run.runtime.lost_engines.PLACE_S", 0.0)
     step(watching)
     step(watching)
     (text,) = noted

@@ -31,6 +31,15 @@ def test_a_task_that_runs_beside_one_that_fails_ends_by_itself(tmp_path: Path, l
     until((tmp_path / "ended").exists)
 
 
+def test_it_is_said_once_that_no_task_has_a_result(
+    local_ray: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipelines.run.runtime.workers.PLACE_S", 0.0)
+    assert sorted(OnRay().map(str.upper, [("a",), ("b",)])) == ["A", "B"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("waiting for the result of a task, which takes a CPU; free are 0 GPUs and ")
+
+
 def test_a_task_that_begins_after_its_run_has_ended_does_nothing(tmp_path: Path) -> None:
     with lease(str(tmp_path / "out")):
         run_tickets = tickets()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
+from actors.errors import AuditError, DamagedSource, ModelError, OutputError, RunStopped, SourceError
 from pipelines.data.storage import LEASE
 from pipelines.data.storage.lease import Holder
 from pipelines.folders.run_folder.coverage import audit
@@ -22,7 +22,7 @@ from pipelines.folders.scored_corpus.summary import Summary, summarise
 from pipelines.run.scoring import score_corpus
 from pipelines.run.scoring.score_corpus import score
 from tests.support.candidates import scored_corpus
-from tests.support.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write
+from tests.support.corpora import Notes, chat, damaged_parquet, lines, outcome_of, rows, scored, settings, write
 from tests.support.lost_leases import take_over
 from tests.support.object_store import BUCKET, TerseStore
 
@@ -398,13 +398,21 @@ def test_a_disk_that_is_full_stops_the_run_and_it_goes_on_later(tmp_path: Path, 
     assert {name: after[name] for name in before} == before
 
 
-def test_a_compressed_file_that_is_cut_off_is_named_and_the_run_can_go_on(tmp_path: Path) -> None:
+def test_a_compressed_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl.gz", lines(chat("say", f"{index} {'x' * 500}") for index in range(5000)))
     whole = corpus.read_bytes()
     corpus.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(RunStopped, match=r"c\.jsonl\.gz can't be read to its end"):  # beyond what is looked at before
+    with pytest.raises(DamagedSource, match=r"c\.jsonl\.gz can't be read to its end"):  # beyond what is looked at before
         score(settings(corpus, tmp_path / "out"))
     assert not (tmp_path / "out" / "ends" / "000000-000000000000").exists()
+
+
+def test_a_damaged_page_of_parquet_is_named_and_no_retry_is_advised(tmp_path: Path) -> None:
+    texts = [{"prompt": f"say {number}", "response": f"{number} of {number * 7919}"} for number in range(400)]
+    damaged_parquet(tmp_path / "c.parquet", texts, slice(60, 100), group=0)
+    with pytest.raises(DamagedSource, match=r"c\.parquet can't be read to its end: .*: fetch it again"):
+        score(settings(tmp_path / "c.parquet", tmp_path / "out"))
+    assert (tmp_path / "out" / "manifest.json").exists(), "it lies in the sample: no worker has read it"
 
 
 def test_a_model_without_a_template_is_told_by_name(tmp_path: Path) -> None:
