@@ -161,3 +161,11 @@ def _first_keys(text: bytes) -> frozenset[str]:
     except (ValueError, RecursionError):
         return frozenset()
     return frozenset(value) if isinstance(value, dict) else frozenset()
+
+
+def damage_advice(compression: str) -> str:
+    """What to do with a compressed file that breaks off, as the end of a message."""
+    return (
+        f"It is cut off or damaged (`{compression} -t` says so, too): fetch it again, or leave it out, or save the "
+        f"lines that are whole with `{compression} -dc` into another file and give that"
+    )

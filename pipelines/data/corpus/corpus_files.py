@@ -9,27 +9,26 @@ import shlex
 import signal
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actors.errors import DamagedSource, SourceError
+from actors.errors import SourceError
 from pipelines.data import storage
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.beginnings import IS_PARQUET, Beginning, Layout, look_at
+from pipelines.data.corpus.beginnings import IS_PARQUET, Beginning, Layout, damage_advice, look_at
 from pipelines.data.storage import RESTORE, FileStatus, error_text, is_remote, written_to
 from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tag_in, tagged
-from pipelines.data.storage.object_store import BLOCK_BYTES
 from pipelines.data.storage.patience import is_of_storage
 
 _SEEN_BYTES = 1024  # of a compressed file that can't be unpacked
 _UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
-_START_BYTES = 65536  # read to tell what a file of JSON is
+START_BYTES = 65536  # read to tell what a file of JSON is
 _DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
 _THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
 _BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
@@ -195,29 +194,6 @@ def _status(path: str) -> FileStatus:
         raise SourceError(f"{path} can't be read: {error_text(error)}") from error
 
 
-@contextmanager
-def opened(file: InputFile, block_bytes: int = BLOCK_BYTES) -> Iterator[IO[bytes]]:
-    """Open a file for reading, as `storage.open_read`. Raises what fails in the block as `unreadable`."""
-    try:
-        with storage.open_read(file.path, file.size, block_bytes) as stream:
-            yield stream
-    except MemoryError:  # before the others, since Arrow's is an `ArrowException` as well
-        raise
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(file, error) from error
-
-
-def unreadable(file: InputFile, error: Exception, place: str = "") -> SourceError:
-    """A `DamagedSource`, unless the storage gave the error. In one line, by which the driver knows a worker's error."""
-    problem = f"{file.path} can't be read to its end: {' '.join(str(error).split())}{place}"
-    if isinstance(error, OSError) and is_of_storage(error):
-        return SourceError(problem)
-    advice = "It is damaged, or has a form that Arrow doesn't read: fetch it again, write it anew, or leave it out"
-    if file.kind.compression is not None:
-        advice = damage_advice(file.kind.compression)
-    return DamagedSource(f"{problem}. {advice}; then start with --overwrite, or into another folder")
-
-
 def kind_of(path: str) -> FileKind | None:
     """The kind that a path's extension names; None for one that isn't read.
 
@@ -352,7 +328,7 @@ def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
         start = _unpack_beginning(path, status.size, kind.compression)
         beginning = look_at(start, len(start) < _UNPACKED_BYTES, path)
     else:
-        beginning = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
+        beginning = _look_at_start(status, START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
     beginning = beginning or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
     if kind is FileKind.ARRAY:
         if beginning.layout is None:
@@ -391,37 +367,22 @@ def _unpack_beginning(path: str, size: int, compression: str) -> bytes:
             raise SourceError(f"{path} {problem}") from error
 
 
-def damage_advice(compression: str) -> str:
-    """What to do with a compressed file that breaks off, as the end of a message."""
-    return (
-        f"It is cut off or damaged (`{compression} -t` says so, too): fetch it again, or leave it out, or save the "
-        f"lines that are whole with `{compression} -dc` into another file and give that"
-    )
-
-
 def _look_at_start(status: FileStatus, count: int) -> Beginning | None:
-    with storage.open_read(status.path, status.size, _START_BYTES) as stream:
+    with storage.open_read(status.path, status.size, START_BYTES) as stream:
         return look_at(stream.read(count), count >= status.size, status.path)
 
 
 def _parquet_footer(status: FileStatus) -> pq.FileMetaData:
     try:
-        with storage.open_read(status.path, status.size, _START_BYTES) as stream:
+        with storage.open_read(status.path, status.size, START_BYTES) as stream:
             return pq.read_metadata(stream)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
-        beginning = _look_at_start(status, _START_BYTES)
+        beginning = _look_at_start(status, START_BYTES)
         problem = beginning.problem if beginning is not None and beginning.layout is Layout.OTHER else ""
         if problem == IS_PARQUET:  # by its mark: it was cut off, and the footer is gone
             problem = ""
         reason = problem or f"isn't a valid Parquet file: {str(error).rstrip('.')}; fetch it again"
         raise SourceError(f"{status.path} {reason}, or leave it out") from error
-
-
-def parquet_metadata(file: InputFile) -> pq.FileMetaData:
-    """The footer of a Parquet file. Raises `SourceError`, also if it isn't one any more."""
-    # Footers of up to 64 KiB come with the first request; the default block of 4 MiB would read rows for nothing.
-    with opened(file, _START_BYTES) as stream:
-        return pq.read_metadata(stream)
 
 
 def limit_files(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:

@@ -21,7 +21,8 @@ from actors.errors import DamagedSource
 from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, opened, status_before, unreadable
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, status_before
+from pipelines.data.corpus.opened_files import opened, unreadable
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 

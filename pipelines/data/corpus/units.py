@@ -10,7 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, parquet_metadata
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.data.corpus.opened_files import parquet_metadata
 
 # What opening a file costs, as bytes read in the same time. A file of less counts as this much.
 _FILE_BYTES = 8 * 1024

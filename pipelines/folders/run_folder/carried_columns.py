@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, is_utf8, opened
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, is_utf8
+from pipelines.data.corpus.opened_files import opened
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import RECORD, RESERVED
 

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, opened
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.data.corpus.opened_files import opened
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import BLANK, raw_rows
 from pipelines.data.corpus.units import Unit, row_groups

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.data.corpus import corpus_files, readers
+from pipelines.data.corpus import opened_files, readers
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.data.corpus.readers import read, read_group
 from pipelines.data.corpus.units import Unit, cut, group, task_bytes
@@ -61,7 +61,7 @@ def test_a_file_of_many_row_groups_is_opened_once_for_each_unit_and_not_for_each
 
     def opened(file: InputFile) -> AbstractContextManager[IO[bytes]]:
         paths.append(file.path)
-        return corpus_files.opened(file)
+        return opened_files.opened(file)
 
     monkeypatch.setattr(readers, "opened", opened)
     units = cut(file, [Range(0, file.extent or 0)], (), file.size // 4)
