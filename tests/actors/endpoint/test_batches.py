@@ -153,7 +153,7 @@ def test_a_batch_that_the_endpoint_has_lost_is_named_with_its_note(tmp_path: Pat
         with pytest.raises(
             RunStopped, match=r"answers 404: .*; .*if batch_0 is gone, delete endpoint/batch-\w+\.json"
         ) as raised:
-            ask(address, *TEXTS, notes=notes)
+            ask(address, *TEXTS, notes=notes, patience_s=0.5)
         (name,) = re.findall(r"batch-\w+\.json", str(raised.value))
         (tmp_path / name).unlink()
         scores = ask(address, *TEXTS, notes=notes)
