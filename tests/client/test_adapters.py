@@ -258,21 +258,21 @@ def test_trl_forgets_no_tools_that_were_called(with_tools: float) -> None:
 
 
 def test_trl_trains_on_nothing_only_if_a_completion_may_be_why(addresses: Mapping[str, str], seven: float) -> None:
-    asked = ([QUESTION] * 2, [[ANSWERED[-1]]] * 2)
+    prompts_and_answers = ([QUESTION] * 2, [[ANSWERED[-1]]] * 2)
     settings: list[tuple[str, dict[str, Any], str]] = [
         ("/v1", {}, "no_route"), ("", {"model": "typo"}, "model_not_found"),
     ]  # fmt: skip
     for path, arguments, reason in settings:
         with Client(addresses["tiny-attributes"] + path, **arguments) as client:
             with pytest.raises(NoReward, match=reason):
-                AssayReward(client)(*asked)
+                AssayReward(client)(*prompts_and_answers)
             with pytest.raises(NoReward, match=reason):
-                asyncio.run(AsyncAssayReward(client)(*asked))
+                asyncio.run(AsyncAssayReward(client)(*prompts_and_answers))
     with pytest.raises(NoReward, match="closed"):
-        AssayReward(client)(*asked)
+        AssayReward(client)(*prompts_and_answers)
     with pytest.raises(NoReward, match="no_such_field"):
-        AssayReward(reference="answer")(*asked, answer=["7", "7"])
-    assert AssayReward(reference="answer")(*asked, answer=["", "7"]) == [pytest.approx(seven), None]
+        AssayReward(reference="answer")(*prompts_and_answers, answer=["7", "7"])
+    assert AssayReward(reference="answer")(*prompts_and_answers, answer=["", "7"]) == [pytest.approx(seven), None]
     assert AssayReward()([QUESTION] * 2, [[EMPTY[-1]]] * 2) == [None, None]
     with Client(addresses["tiny-genrm-json"]) as client:
         with pytest.raises(NoReward, match="no_opponent"):
@@ -304,18 +304,18 @@ def test_only_answers_of_the_assistants_are_responses() -> None:
 
 
 def test_principles_go_with_every_conversation(addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ([QUESTION], [[ANSWERED[-1]]])
+    prompts_and_answers = ([QUESTION], [[ANSWERED[-1]]])
     with Client(addresses["tiny-principle"]) as client, pytest.raises(NoReward, match="no_principle"):
-        AssayReward(client)(*asked)
+        AssayReward(client)(*prompts_and_answers)
     principles = ["The answer is right."]
     with Client(addresses["tiny-principle"], principles=principles) as client:
         (expected,) = client.rewards([{"messages": ANSWERED, "principles": principles}])
-        assert AssayReward(client)(*asked) == [expected.require()]
+        assert AssayReward(client)(*prompts_and_answers) == [expected.require()]
     with pytest.raises(ValueError, match="a list of texts"):
         Client(addresses["tiny-principle"], principles=principles[0])
     monkeypatch.setenv("ASSAY_PRINCIPLE", principles[0])
     with Client(addresses["tiny-principle"]) as client:
-        assert AssayReward(client)(*asked) == [expected.require()]
+        assert AssayReward(client)(*prompts_and_answers) == [expected.require()]
 
 
 @pytest.mark.usefixtures("seven")
