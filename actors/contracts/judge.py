@@ -24,7 +24,7 @@ from actors.records import Prompt, Reading, Reason, ScoreRequest
 from actors.settings.replica import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
 from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
-from actors.verdicts.grades import decimal, deviation_of
+from actors.verdicts.grades import deviation_of, round_reward
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
 PARSER = 9
@@ -332,7 +332,7 @@ class Judge(Family):
                 name: fmean(fmean(ballot.scores[name] for ballot in of_prompt) for of_prompt in ballots)
                 for name in ballots[0][0].scores
             }
-            reward = decimal(fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots))
+            reward = round_reward(fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots))
             spread = deviation_of(votes)
             if record is not None:
                 scores |= record.as_scores()
@@ -355,7 +355,7 @@ class Judge(Family):
         return self.asks.aggregate or self.aggregate
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:
-        return decimal(weighted_reward(scores, weights).reward)
+        return round_reward(weighted_reward(scores, weights).reward)
 
     def is_complete(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> bool:
         # Whether a text gave all outputs that the reward is made of: there is no margin of a response shown alone.

@@ -32,7 +32,7 @@ from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
 from actors.records import Message, Prompt, Reading, Reason, Role, ScoreRequest
 from actors.text.tool_calls import WRITTEN_CALL
-from actors.verdicts.grades import decimal, deviation_of
+from actors.verdicts.grades import deviation_of, round_reward
 from actors.verdicts.parsing import objects, the_only
 
 # Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's.
@@ -162,7 +162,7 @@ def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> flo
     # Rounded: of the weights 0.7, 0.1 and 0.2 the first two come to 0.7999999999999999.
     total = math.fsum(criterion.weight * values[criterion.name] for criterion in criteria)
     most = math.fsum(criterion.weight for criterion in criteria if criterion.weight > 0)
-    return min(1.0, max(0.0, decimal(total / most))) if most else 0.0
+    return min(1.0, max(0.0, round_reward(total / most))) if most else 0.0
 
 
 def _golden(reference: str, reward: float) -> Golden:

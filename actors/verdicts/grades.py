@@ -6,7 +6,7 @@ from statistics import fmean
 _DIGITS = 12
 
 
-def decimal(reward: float) -> float:
+def round_reward(reward: float) -> float:
     """A weighted sum of grades, rounded to 12 decimals.
 
     In binary the sums differ in their last bits by the order of the terms: 5, 4, 3 and 5, 2, 5 have the mean 4, and come to

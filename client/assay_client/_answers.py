@@ -12,7 +12,7 @@ from assay_client._wire import read_conversation
 _BEGINS = ("<think>", "<mm:think>", "<seed:think>", "[THINK]", "◁think▷", "<longcat_think>")
 _PARSED = ("reasoning_content", "reasoning", "thinking", "tool_calls")
 # Why all responses of a call have no reward when its settings are wrong, or nobody answers.
-_OF_NO_RESPONSE = {
+_SETTINGS_REASONS = {
     "invalid_api_key", "model_not_found", "no_such_field", "no_principles", "no_route", "wrong_method", "unknown_host",
     "no_keys", "http_401", "http_403", "http_404", "http_405", "unreachable", "closed",
 }  # fmt: skip
@@ -40,7 +40,7 @@ def with_opening_in_turn(turn: dict[str, Any]) -> dict[str, Any]:
 
 
 class Groups:
-    """Conversations of which those with equal prompts are one, with all their `responses`: a judge that compares needs them.
+    """Joins conversations with equal prompts into one with all their `responses`, which a judge that compares needs.
 
     One without `responses` stays alone.
     """
@@ -61,8 +61,8 @@ class Groups:
         return [reward for _, reward in sorted(zip(self._places, rewards, strict=True), key=lambda pair: pair[0])]
 
 
-def refuse_useless(rewards: Sequence[Reward], reasons: Iterable[str] = ()) -> None:
+def raise_for_settings(rewards: Sequence[Reward], reasons: Iterable[str] = ()) -> None:
     """Raise `NoReward` if all rewards are missing for one reason, of `reasons` or of those that no response can cause."""
     causes = {reward.reason for reward in rewards}
-    if len(causes) == 1 and causes <= _OF_NO_RESPONSE | {*reasons}:
+    if len(causes) == 1 and causes <= _SETTINGS_REASONS | {*reasons}:
         rewards[0].require()

@@ -74,7 +74,7 @@ class Batches:
         try:
             if waiting:
                 await asyncio.wait([each.rewards for each in waiting], timeout=timeout_s)
-            rewards = [each.rewards.result() if each.rewards.done() else _late(each, timeout_s) for each in waiting]
+            rewards = [each.rewards.result() if each.rewards.done() else _fail_late(each, timeout_s) for each in waiting]
             return [reward for of_item in rewards for reward in of_item]
         finally:  # nobody waits for them any more, whether they are late or the caller is gone
             for each in waiting:
@@ -172,7 +172,7 @@ def _settle(batch: Iterable[_Waiting], failure: Failure) -> None:
         waiting.settle(failure.rewards(waiting.item.count))
 
 
-def _late(waiting: _Waiting, timeout_s: float) -> list[Reward]:
+def _fail_late(waiting: _Waiting, timeout_s: float) -> list[Reward]:
     cause = f"; before: {waiting.failure.reason} ({waiting.failure.message})" if waiting.failure else ""
     return Failure("deadline", f"there was no answer within {timeout_s:g} s{cause}").rewards(waiting.item.count)
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from assay_client._answers import Groups, refuse_useless, with_opening_in_turn
+from assay_client._answers import Groups, raise_for_settings, with_opening_in_turn
 from assay_client._client import Client, default_client
 from assay_client._reward import Reward
 
@@ -64,7 +64,7 @@ class AssayReward:
     ) -> list[float | None]:
         unset = () if self._reference or self._fields else ("no_principle", "no_reference")
         # Where they called tools, their own turns may be why none answers the same as another.
-        refuse_useless(rewards, unset if any(len(answer) > 1 for answer in answers) else (*unset, "no_opponent"))
+        raise_for_settings(rewards, unset if any(len(answer) > 1 for answer in answers) else (*unset, "no_opponent"))
         if "log_extra" in columns:  # TRL's hook for a column in its table of completions
             columns["log_extra"](f"{self.__name__}_reason", [reward.reason or "" for reward in rewards])
         sums = [reward.value for reward in rewards]

@@ -99,7 +99,7 @@ class InputSettings(Settings):
 
     @field_validator("inputs", mode="before")
     @classmethod
-    def _hold_no_rows(cls, inputs: Any) -> Any:
+    def _refuse_rows(cls, inputs: Any) -> Any:
         # A tuple is made of whatever can be iterated, and of a pandas DataFrame those are the names of its columns.
         if hasattr(inputs, "columns") or (isinstance(inputs, list) and any(isinstance(row, dict) for row in inputs)):
             raise ValueError("no files; give rows as ray.data.from_pandas(frame) or ray.data.from_items(rows), no output")

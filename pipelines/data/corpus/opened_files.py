@@ -17,17 +17,17 @@ from pipelines.data.storage.patience import is_of_storage
 
 @contextmanager
 def opened(file: InputFile, block_bytes: int = BLOCK_BYTES) -> Iterator[IO[bytes]]:
-    """Open a file for reading, as `storage.open_read`. Raises what fails in the block as `unreadable`."""
+    """Open a file for reading, as `storage.open_read`. Raises what fails in the block as `read_error_of`."""
     try:
         with storage.open_read(file.path, file.size, block_bytes) as stream:
             yield stream
     except MemoryError:  # before the others, since Arrow's is an `ArrowException` as well
         raise
     except (OSError, pa.ArrowException) as error:
-        raise unreadable(file, error) from error
+        raise read_error_of(file, error) from error
 
 
-def unreadable(file: InputFile, error: Exception, place: str = "") -> SourceError:
+def read_error_of(file: InputFile, error: Exception, place: str = "") -> SourceError:
     """A `DamagedSource`, unless the storage gave the error. In one line, by which the driver knows a worker's error."""
     problem = f"{file.path} can't be read to its end: {' '.join(str(error).split())}{place}"
     if isinstance(error, OSError) and is_of_storage(error):

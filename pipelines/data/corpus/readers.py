@@ -22,7 +22,7 @@ from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, status_before
-from pipelines.data.corpus.opened_files import opened, unreadable
+from pipelines.data.corpus.opened_files import opened, read_error_of
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 
@@ -171,7 +171,7 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
                     yield row
     except OSError as error:
         place = f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk)"
-        raise unreadable(file, error, place if file.kind.compression else "") from error
+        raise read_error_of(file, error, place if file.kind.compression else "") from error
 
 
 def _json_tables(unit: Unit, rows: Iterator[RawRow]) -> Iterator[tuple[pa.Table, int]]:

@@ -102,8 +102,8 @@ def _holds(kind: pa.DataType, other: pa.DataType) -> bool:
         return all(_holds(kind.field(field.name).type, field.type) for field in other)
     if pa.types.is_list(kind) and pa.types.is_list(other):
         return _holds(kind.value_type, other.value_type)
-    same = kind == other or pa.types.is_null(other)
-    return same or any(is_a(kind) and is_a(other) for is_a in (pa.types.is_integer, pa.types.is_floating))
+    is_equal = kind == other or pa.types.is_null(other)
+    return is_equal or any(is_a(kind) and is_a(other) for is_a in (pa.types.is_integer, pa.types.is_floating))
 
 
 def carried_as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | pa.Array:

@@ -167,7 +167,7 @@ def _pair_rows(candidates: Sequence[Candidate], plugin: str | None, settings: Pa
             continue
         fields, left_of_pair = pair.own_fields
         left_fields.append(left_of_pair)
-        rows += [_beside(row, fields, form) for row in form.rows(pair)]
+        rows += [_add_fields(row, fields, form) for row in form.rows(pair)]
     if not all_pairs:
         # One for the prompt, however many candidates it has: what wasn't made is a pair.
         refusals[_ALONE if len(candidates) == 1 else _CLOSE if settings.min_margin else _EQUAL] = 1
@@ -191,11 +191,11 @@ def _response_rows(candidates: Sequence[Candidate], trainer: str, plugin: str | 
     if not exportable:
         return ExportedRows((), refused)
     content = exportable[0].read()  # all are of one input row, and fields are the row's
-    rows = [_beside(row, content.fields, form) for row in form.rows(exportable, labels)]
+    rows = [_add_fields(row, content.fields, form) for row in form.rows(exportable, labels)]
     return ExportedRows(rows, refused, left_fields=count_left([content.left] * len(rows)))
 
 
-def _beside(row: Mapping[str, Any], fields: Mapping[str, Any], form: TrainerFormat) -> dict[str, Any]:
+def _add_fields(row: Mapping[str, Any], fields: Mapping[str, Any], form: TrainerFormat) -> dict[str, Any]:
     """A row of a format with the input's own fields. Raises `SettingsError` for one that a field, or JSON, would change."""
     if unreserved := row.keys() - form.reserved:
         names = ", ".join(map(repr, sorted(unreserved)))
